@@ -14,7 +14,7 @@ from typing import Any
 
 from parsecaps.config import Config, load_config
 from parsecaps.metrics import Score
-from studies.routings import PLACE, SPARSE_ALONE
+from studies.routings import PAPER_CELL, PLACE, SPARSE_ALONE
 from studies.runs import train_or_resume
 
 NETWORK: dict[str, dict[str, Any]] = {
@@ -25,6 +25,7 @@ NETWORK: dict[str, dict[str, Any]] = {
     "alpha_2": {"alpha": 2.0},
     "alpha_learned": {"learn_alpha": True},
     "one_head": {"heads": [1, 1, 1]},
+    "paper_cell": PAPER_CELL,
 }
 LOSSES: dict[str, dict[str, Any]] = {
     "class_loss_alone": {"losses": {"presentation": 0.0, "triplet": 0.0}},
@@ -33,7 +34,6 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 OTHER: dict[str, dict[str, Any]] = {
     "as_shipped": {},
-    "paper_cell": {"model": {"preset": "medical-paper"}},
     "plain_cnn": {"model": {"kind": "PlainCNN", "settings": {"stem_channels": [16, 32, 32, 32]}}},
     "bottleneck": {"model": {"head": "bottleneck"}},
     "adamw": {"training": {"optimizer": "adamw"}},

@@ -22,7 +22,7 @@ from parsecaps.run import Run
 from parsecaps.training import Callbacks
 from studies.cemri_slices import PROTOCOLS, crop_tumours, divide_by_fold
 from studies.routes import KEPT, UNIFORM, measure_run, strongest_of
-from studies.routings import PLACE, SPARSE_ALONE
+from studies.routings import PAPER_CELL, PLACE, SPARSE_ALONE
 from studies.runs import QUIET, train_or_resume
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -34,7 +34,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "layer_norm": {"settings": {"normalisation": "layer"}},
     "quadratic_squash": {"settings": {"squash_form": "quadratic"}},
     "softmax": {"settings": {"alpha": 1.0}},
-    "paper": {"preset": "medical-paper"},
+    "paper": {"settings": PAPER_CELL},
     "cnn": {"kind": "PlainCNN"},
     "resnet18": {"kind": "ResNet18"},
 }

@@ -2,6 +2,7 @@
 
 `PLACE` lets couplings follow from place alone: what a choice by content is worth is what a network loses without it.
 `SPARSE_ALONE` leaves out the axial branch. A run trained with one of them can be loaded where this module is imported.
+`PAPER_CELL` is the routing as the paper prints it, in our cell.
 """
 
 from typing import Any
@@ -55,3 +56,11 @@ ROUTINGS["place"] = PlaceRouting
 ROUTINGS["sparse"] = SparseRouting
 PLACE: dict[str, Any] = {"routing": "place"}
 SPARSE_ALONE: dict[str, Any] = {"routing": "sparse"}
+PAPER_CELL: dict[str, Any] = {
+    "heads": [1, 1, 1],
+    "radius": [-1, -1, -1],
+    "locality": False,
+    "paper_logits": True,
+    "normalisation": "layer",
+    "squash_form": "quadratic",
+}

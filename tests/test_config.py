@@ -84,7 +84,17 @@ def test_a_wrong_value_is_one_line(override: str) -> None:
         load_config(None, [override])
 
 
-@pytest.mark.parametrize("text", ["training: [", "- 1\n", "training:\n  epochs: x\n"])
+def test_a_file_may_be_like_one_that_is_shipped(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("like: capsnet-brain\ntraining: {epochs: 3}\n")
+    mine, brain = load_config(file), load_config("capsnet-brain")
+    assert mine.training.epochs == 3
+    assert mine.change("training", epochs=brain.training.epochs) == brain
+    capsnet = load_config("capsnet").training  # which that is like in turn
+    assert (brain.training.optimizer, brain.training.decay) == (capsnet.optimizer, capsnet.decay) == ("adam", 0.96)
+
+
+@pytest.mark.parametrize("text", ["training: [", "- 1\n", "training:\n  epochs: x\n", "like: nothing\n"])
 def test_a_wrong_file_is_one_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text, encoding="utf-8")

@@ -31,6 +31,7 @@ PUBLIC: dict[str, set[str]] = {
             "DenseNet121",
             "EfficientNetB0",
             "GoogLeNet",
+            "VGG16",
             "VGG19",
             "SqueezeNet",
             "ProtoCaps",

@@ -290,7 +290,8 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    The path may be the name of settings of the package (`shipped_configs`), unless a file is called so.
+    The path may be the name of settings of the package (`shipped_configs`), unless a file is called so. A file may begin
+    with those of one of the package: `like: NAME`.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -330,7 +331,8 @@ def load_settings(
     """
     content = {} if base is None else base.model_dump()
     given_by: dict[str, str] = {}
-    lines = [] if path is None else [(key, value, str(path)) for key, value in _flat(_read(Path(path)))]
+    read = [] if path is None else _read(Path(path))
+    lines = [(key, value, str(path)) for each in read for key, value in _flat(each)]
     lines += [_parsed(line) for line in overrides]
     lines += [(key, value, f"{key}={value}") for key, value in _flat(values or {})]
     for given, value, place in lines:
@@ -353,7 +355,8 @@ def known_keys(kind: type[Section] = Config) -> list[str]:
     return keys
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> list[dict[str, Any]]:
+    """The contents of a file, after those that it is `like`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; give a YAML file")
     try:
@@ -362,7 +365,13 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is not valid YAML ({error}); mend it") from None
     if not isinstance(content, dict | None):
         raise ValueError(f"{path} holds no settings; write a line `key: value` for each, in its section if it has one")
-    return content or {}
+    content = content or {}
+    if (like := content.pop("like", None)) is None:
+        return [content]
+    if like not in shipped_configs():
+        raise ValueError(f"{path}: like is {shown(like)}; leave it out, or give one of {', '.join(shipped_configs())}")
+    with as_file(_SHIPPED / f"{like}.yaml") as base:
+        return [*_read(base), content]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

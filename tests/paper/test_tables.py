@@ -6,12 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from parsecaps.audit.redundancy import capsule_similarity
+from parsecaps.config import DataSection
+from parsecaps.data.cache import prepare_all
+from parsecaps.data.cases import Division
+from parsecaps.data.leaks import Leak, find_leaks, unsafe
+from parsecaps.data.preparation import Preparation
+from parsecaps.data.sources import open_data
+from parsecaps.data.splits import divide
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.models import find_model
 from parsecaps.paper import routing
-from parsecaps.paper.cells import Request
+from parsecaps.paper.cells import AS_PRINTED, Request, Scale, choose_columns
+from parsecaps.paper.concepts import on_edges
 from parsecaps.paper.leak import BY_PATIENT, TWICE, divisions, over_patients
+from parsecaps.paper.needs import PH2, PH2D7, find, share_cases
+from parsecaps.paper.needs import PHANTOM as DRAWN
 from parsecaps.paper.protocol import validate
 from parsecaps.paper.run_table import reproduce
 from parsecaps.paper.tables import TABLES
@@ -19,7 +32,7 @@ from parsecaps.paper.timing import Effort
 from parsecaps.run import Run
 from parsecaps.training.callbacks import Callbacks
 from tests.data.make import folder_of_pictures, table
-from tests.data.sources.layouts import write_mnist
+from tests.data.sources.layouts import write_derm7pt, write_mnist, write_ph2_txt
 from tests.messages import message, refused
 
 QUIET = Callbacks()
@@ -97,13 +110,68 @@ def test_another_seed_or_other_data_need_another_folder(compared: Path) -> None:
         reproduce("classification", data=["phantom:n=70,size=32"], models=["PlainCNN"], out=compared, callbacks=QUIET)
 
 
-def test_redundancy_takes_the_trainings_of_classification(compared: Path) -> None:
-    lines: list[str] = []
-    reproduce("redundancy", data=[PHANTOM], models=["ParseCaps"], out=compared, callbacks=Callbacks(log=lines.append))
-    assert not any(line.startswith("epoch") for line in lines)
-    [row] = look(compared, "redundancy")["sections"][0]["rows"]
+def test_redundancy_is_of_as_many_primary_capsules(tmp_path: Path) -> None:
+    for name, size, changes in (("CapsNet", 72, {}), ("OrthCaps", 112, {}), ("ParseCaps", 112, {"num_concepts": 0})):
+        column = next(each for each in TABLES["redundancy"].columns if each.name == name)
+        section = column.model_section(112, 0)
+        assert section["image_size"] == size
+        settings = {**section["settings"], "image_size": size, "num_classes": 3, **changes}
+        model = find_model(name).from_preset("medical", **settings)
+        assert capsule_similarity(model, [torch.rand(1, 1, size, size)])[0].capsules == 784
+    reproduce("redundancy", data=[PHANTOM], models=["ParseCaps"], out=tmp_path, callbacks=QUIET)
+    [row] = look(tmp_path, "redundancy")["sections"][0]["rows"]
     assert -1 <= row["figures"]["top"]["low"] <= row["figures"]["top"]["value"] <= row["figures"]["top"]["high"] <= 1
-    assert row["note"] == "top layer blocks.2.4: 4 x 16"
+    assert row["note"] == "primary 256 x 2, top 4 x 16 (blocks.2.4)"
+
+
+def test_the_paper_as_printed_is_trained_by_its_own_recipe(tmp_path: Path) -> None:
+    reproduce("losses", data=[PHANTOM], models=["L_c + L_p + L_t, as printed"], out=tmp_path, callbacks=QUIET)
+    config = Run(tmp_path / "cells/losses-quick/L_c-L_p-L_t-as-printed").config
+    assert (config.model.preset, config.model.settings) == ("digits-paper", {})
+    training = config.training
+    assert (training.optimizer, training.learning_rate, training.weight_decay) == ("adamw", 2.5e-3, 5e-4)
+    assert (training.epochs, training.keep, training.ema, training.mixup) == (2, "last", 0, 0)
+    assert (config.augmentation.padding, config.augmentation.rotation) == (4, 0)
+    large = AS_PRINTED.model_section(72, 0)
+    assert (large["preset"], large["image_size"]) == ("medical-paper", 112)
+    assert choose_columns(TABLES["skin"].columns, ["medical-paper"], "skin") == [AS_PRINTED]
+
+
+def test_pictures_that_look_the_same_are_on_one_side(tmp_path: Path) -> None:
+    data = folder_of_pictures(tmp_path / "pictures", per_class=30, side=32)
+    for case in data.cases[:20]:
+        case.image.with_name(f"again-{case.image.name}").write_bytes(case.image.read_bytes())
+    twice = open_data(tmp_path / "pictures")
+    cases = share_cases(tmp_path / "out", str(tmp_path / "pictures"), twice, Scale(1, 64))
+    prepared = prepare_all(twice, Preparation(cases.size, cases.channels))
+
+    def crossing(division: Division) -> list[Leak]:
+        return unsafe(find_leaks(twice, division, prepared.digests, prepared.fingerprints), division)
+
+    assert crossing(divide(twice, DataSection(seed=0)).division)
+    assert not crossing(cases.division)
+
+
+def test_skin_sets_are_found_one_by_one_and_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARSECAPS_DATA", str(tmp_path))
+    assert find(PH2D7) is None
+    assert TABLES["concepts"]._here() == [DRAWN]
+    write_ph2_txt(tmp_path / "ph2")
+    assert find(PH2D7) is None
+    write_derm7pt(tmp_path / "derm7pt")
+    together = open_data(find(PH2D7))
+    assert {case.patient.partition(":")[0] for case in together.cases} == {"ph2", "derm7pt"}
+    assert TABLES["concepts"]._here()[0] == PH2
+
+
+def test_maps_on_edges() -> None:
+    image = np.zeros((2, 8, 8))
+    image[0, :, 4:] = 1.0
+    maps = np.zeros((2, 2, 8, 8))
+    maps[0, 0, :, 3:5] = 1  # on the edge; two of eight columns have a gradient
+    maps[0, 1, :, :2] = 1  # beside it
+    np.testing.assert_allclose(on_edges(maps[:, :1], image), [4, np.nan])
+    np.testing.assert_allclose(on_edges(maps, image), [2, np.nan])
 
 
 def test_the_losses_are_really_switched_off(tmp_path: Path) -> None:
@@ -112,6 +180,11 @@ def test_the_losses_are_really_switched_off(tmp_path: Path) -> None:
     assert [row["name"] for row in stored["sections"][0]["rows"]] == ["L_c", "L_c + L_p + L_t"]
     alone, whole = (Run(tmp_path / "cells/losses-quick" / name) for name in ("L_c", "L_c-L_p-L_t"))
     assert (alone.config.training.losses["presentation"], alone.config.training.losses["triplet"]) == (0, 0)
+    trained = [row["trained"]["losses"] for row in stored["sections"][0]["rows"]]
+    assert trained == ["classification", "classification, presentation, triplet"]
+    errors = stored["sections"][0]["rows"][0]["figures"]
+    squared, distance = (errors[f"explanation_error_l2{end}"]["value"] for end in ("_squared", ""))
+    assert distance**2 <= squared <= 7  # of seven presences
     assert (whole.config.training.losses["presentation"], whole.config.training.losses["triplet"]) == (0.5, 0.1)
     assert stored["sections"][0]["reference"] == "L_c + L_p + L_t"
 
@@ -131,6 +204,7 @@ def test_concept_maps_are_judged_by_masks(tmp_path: Path) -> None:
     rows = look(tmp_path, "concepts")["sections"][0]["rows"]
     assert [row["note"] for row in rows] == ["maps: routes", "maps: grad-cam"]
     assert all(0 <= row["figures"]["pointing"]["value"] <= 100 for row in rows)
+    assert all(row["figures"]["edges"]["low"] < row["figures"]["edges"]["value"] for row in rows)
 
 
 def test_the_price_of_reasons_on_data_with_concepts_and_without(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from parsecaps.explain.attribution import Target, grad_cam
 from parsecaps.models.cnn import FeatureModel
 from parsecaps.nn import record_couplings
 from parsecaps.rivals import (
+    VGG16,
     VGG19,
     DenseNet121,
     EfficientNetB0,
@@ -89,6 +90,7 @@ class TestLargerBottleneckInColour(ModelContract):
         (EfficientNetB0, {"num_classes": 1000}, 5_288_548),
         (GoogLeNet, {"num_classes": 3}, 5_602_979),
         (GoogLeNet, {"num_classes": 3, "batch_norm": False}, 5_976_627),
+        (VGG16, {"num_classes": 1000}, 138_357_544),
         (VGG19, {"num_classes": 3}, 139_582_531),
         (SqueezeNet, {"num_classes": 2}, 736_450),
     ],

@@ -63,6 +63,14 @@ def test_the_table_has_the_capsules_of_every_layer() -> None:
     assert rows["class capsules"] == (3, 16)
 
 
+def test_the_deep_one_has_the_types_of_the_paper() -> None:
+    model = OrthCaps.from_preset("deep", num_classes=3, image_size=112)
+    rows = {row.name: (row.n, row.d) for row in summarize(model)}
+    assert rows["primary capsules"] == (16 * 14 * 14, 16)
+    assert [rows[f"block {i}"] for i in (1, 2, 3)] == [(32 * 7 * 7, 16), (64 * 4 * 4, 16), (128 * 4 * 4, 16)]
+    assert rows["class capsules"] == (3, 16)
+
+
 @pytest.mark.parametrize(
     ("size", "stem", "top"), [(28, 28, 7), (32, 32, 8), (45, 23, 6), (64, 32, 8), (100, 25, 7), (224, 28, 7)]
 )

@@ -24,8 +24,9 @@ _SHORTEST = 1e-6  # a capsule below this length points nowhere
 class LayerSimilarity:
     """The similarities of the capsules of a layer, over all pairs of an image and all images.
 
-    `share` is what share of the pairs has a similarity in each of 40 equal bins from -1 to 1. `empty` is the share of
-    capsules of length 0, which make no pairs; `mean` is None where no pair is left.
+    `share` is what share of the pairs has a similarity in each of 40 equal bins from -1 to 1, `by_capsule` what share
+    of the capsules has a mean similarity to the others there. `empty` is the share of capsules of length 0, which make
+    no pairs; `mean` is None where no pair is left.
     """
 
     layer: str
@@ -34,6 +35,7 @@ class LayerSimilarity:
     pairs: int
     mean: float | None
     share: list[float]
+    by_capsule: list[float]
     empty: float
 
 
@@ -77,6 +79,7 @@ class _Histogram:
     def __init__(self, layer: str) -> None:
         self.layer = layer
         self.histogram, self.total = np.zeros(NUM_BINS, dtype=np.int64), 0.0
+        self.by_capsule = np.zeros(NUM_BINS, dtype=np.int64)
         self.seen = self.empty = self.capsules = self.dim = 0
 
     def add(self, u: Tensor) -> None:
@@ -84,17 +87,26 @@ class _Histogram:
         if u.shape[1] > MOST:
             u = u[:, torch.linspace(0, u.shape[1] - 1, MOST, device=u.device).long()]
         images, self.capsules, self.dim = u.shape
-        alive = u.norm(dim=-1) > _SHORTEST
+        long = u.norm(dim=-1) > _SHORTEST
         self.seen += images * self.capsules
-        self.empty += int((~alive).sum())
+        self.empty += int((~long).sum())
         first, second = torch.triu_indices(self.capsules, self.capsules, 1)
-        for each, usable in zip(F.normalize(u, dim=-1), alive, strict=True):  # one image at a time: (n, n) is large
-            similar = (each @ each.mT)[first, second][(usable[first] & usable[second])].clamp(-1, 1)
-            self.histogram += torch.histc(similar, NUM_BINS, -1, 1).long().cpu().numpy()
+        for each, usable in zip(F.normalize(u, dim=-1), long, strict=True):  # one image at a time: (n, n) is large
+            cosines = (each @ each.mT).clamp(-1, 1)
+            similar = cosines[first, second][usable[first] & usable[second]]
+            self.histogram += _histogram(similar)
             self.total += float(similar.double().sum())
+            if (alive := cosines[usable][:, usable]).numel() > 1:
+                self.by_capsule += _histogram((alive.sum(1) - alive.diagonal()) / (len(alive) - 1))
 
     def result(self) -> LayerSimilarity:
         pairs = int(self.histogram.sum())
         mean = self.total / pairs if pairs else None
-        share = (self.histogram / max(pairs, 1)).tolist()
-        return LayerSimilarity(self.layer, self.capsules, self.dim, pairs, mean, share, self.empty / max(self.seen, 1))
+        share, by_capsule = ((each / max(int(each.sum()), 1)).tolist() for each in (self.histogram, self.by_capsule))
+        empty = self.empty / max(self.seen, 1)
+        return LayerSimilarity(self.layer, self.capsules, self.dim, pairs, mean, share, by_capsule, empty)
+
+
+def _histogram(values: Tensor) -> np.ndarray:
+    counted: np.ndarray = torch.histc(values, NUM_BINS, -1, 1).long().cpu().numpy()
+    return counted

@@ -1,16 +1,13 @@
 """`parsecaps reproduce`: a table or figure of the paper, measured again beside the published one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from parsecaps.cli.command import argument, command, option
 from parsecaps.cli.output import display
 from parsecaps.cli.progress import showing_training
-
-if TYPE_CHECKING:
-    from parsecaps.paper.cells import Request
 
 
 @command()
@@ -25,6 +22,7 @@ def reproduce(
         int | None, typer.Option(help="Of all models; the budget's if left out.", min=1, max=10_000)
     ] = None,
     listing: Annotated[bool, typer.Option("--list", help="What there is, what it needs, how long it takes.")] = False,
+    measure: Annotated[bool, typer.Option(help="With --list: time each model here, for minutes.")] = False,
 ) -> None:
     """Measure a table or figure of the paper again, and compare models on equal terms.
 
@@ -43,12 +41,17 @@ def reproduce(
 
     docs/reproduce.md says how to read the tables, and when not to trust them.
     """
-    from parsecaps.paper.cells import BUDGETS, Request, nearest
+    from parsecaps.paper.listing import BUDGETS, describe, nearest, stored_listing
 
     if budget not in BUDGETS:
         raise ValueError(f"--budget is {budget!r}; {nearest(budget, BUDGETS)}")
     if listing:
-        _list(name, Request(budget, out, tuple(data or ()), tuple(models or ()), seed, epochs))
+        known = stored_listing()
+        if measure:
+            from parsecaps.paper.tables import measure_listing
+
+            known = measure_listing(name, models or (), lambda line: display(line, stderr=True))
+        display(*describe(known, name, models or (), epochs))
         return
     if name is None:
         raise ValueError("there is no table to measure; give its NAME, parsecaps reproduce --list has them")
@@ -67,15 +70,7 @@ def reproduce(
         )
     missing = [f"missing: {', '.join(result.missing)}"] if result.missing else []
     files = [str(out / file) for file in (f"{name}.md", f"{name}.json", result.picture) if file]
-    display(*result.tables(), *result.notes, *missing, *files)
-    if any(row.status.startswith("failed") for section in result.sections for row in section.rows):
+    failed = [f"failed: {cell}: {why}" for cell, why in result.failed.items()]
+    display(*result.tables(), *result.notes, *missing, *failed, *files)
+    if failed:
         raise typer.Exit(1)
-
-
-def _list(name: str | None, request: "Request") -> None:
-    from parsecaps.paper.pace import machine
-    from parsecaps.paper.tables import list_tables
-
-    grid, needs = list_tables(name, request, lambda line: display(line, stderr=True))
-    display(grid, *needs)
-    display(f"times are from a training step of each model, timed on {machine()}")

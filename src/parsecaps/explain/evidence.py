@@ -116,9 +116,9 @@ def tree_levels(
 
 def tree_layers(cells: Sequence[RecordedStage]) -> list[int]:
     """The number of cells below each level: 0 for the primary capsules, and for each grid above its block's last."""
-    if all(cell.module.residual for cell in cells):
+    if all(cell.module.keeps_grid for cell in cells):
         return [0]
-    return [0, *(i for i in range(1, len(cells)) if not cells[i].module.residual), len(cells)]
+    return [0, *(i for i in range(1, len(cells)) if not cells[i].module.keeps_grid), len(cells)]
 
 
 def single_parent(cell: RecordedStage) -> Tensor:

@@ -171,7 +171,7 @@ def _nodes(
 
 
 def _halvings(traced: RouteTree, level: Level) -> int:
-    return sum(not cell.module.residual for cell in traced.cells[: level.layer])
+    return sum(not cell.module.keeps_grid for cell in traced.cells[: level.layer])
 
 
 def _original(region: Box, preparation: Preparation | None, shape: tuple[int, int] | None) -> Box | None:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, Self, get_type_hints
 
 from torch import Tensor, nn
 
 from parsecaps.files.untrusted import shown
+from parsecaps.functional.squash import SquashForm
 from parsecaps.models.pretrained import Head, Presets, PretrainedModel, check_head
 from parsecaps.nn.capsules import InitialBlock, PrimaryCaps, capsule_norm
 from parsecaps.nn.cell import capsule_block
@@ -18,14 +19,19 @@ from parsecaps.nn.routing import Context, RoutingConfig
 from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, TrunkBlock
 from parsecaps.types import Output
 
-# the cell as the paper prints it: one head, no sense of place, raw queries and keys
-_PAPER_CELL: dict[str, Any] = {
+# as the paper prints it (`docs/paper.md`): one head, no sense of place, raw queries and keys; no path, normalisation,
+# bias or scale that it does not name
+_AS_PRINTED: dict[str, Any] = {
     "heads": (1, 1, 1),
     "radius": (-1, -1, -1),
-    "locality": False,
     "paper_logits": True,
     "normalisation": "layer",
     "squash_form": "quadratic",
+    "head_squash": "quadratic",
+    "class_scale": 1.0,
+    "dropout": 0.25,
+    **dict.fromkeys(("locality", "residual", "norm_before_mlp", "mlp_residual", "top_norm", "primary_norm"), False),
+    **dict.fromkeys(("head_bias", "learn_scale"), False),
 }
 
 PRESETS: Presets = {
@@ -67,8 +73,16 @@ PRESETS["trunk"] = {
     "whole_values": True,
     "image_size": 128,
 }
-PRESETS["medical-paper"] = PRESETS["medical"] | _PAPER_CELL
-PRESETS["digits-paper"] = PRESETS["digits"] | _PAPER_CELL
+# the paper gives totals alone: 490 K weights, 3.6 M with the decoder
+PRESETS["medical-paper"] = {
+    **PRESETS["medical"],
+    **_AS_PRINTED,
+    "stem_channels": (40, 64, 128, 160),
+    "class_dim": 64,
+    "decoder_channels": (480, 240, 96, 32),
+}
+PRESETS["digits-paper"] = PRESETS["digits"] | _AS_PRINTED
+LEAST_IMAGE = {"medical-paper": 112}  # pixels a side; smaller ones give other numbers of capsules than the paper's
 # without the tree: the same primary grid and as many cells, and the constant dimension with as many parameters
 FLAT_PRESETS: Presets = {
     "medical": PRESETS["medical"] | {"dims": (52,) * 4, "heads": (4, 4, 4)},
@@ -129,6 +143,11 @@ class ParseCaps(PretrainedModel):
         class_dim: int = 16,
         concept_dim: int = 16,
         class_scale: float = 10.0,
+        learn_scale: bool = True,
+        head_squash: SquashForm = "exponential",
+        head_bias: bool = True,
+        primary_norm: bool = True,
+        top_norm: bool = True,
         mlp_ratio: int = 2,
         dropout: float = 0.1,
         decoder_channels: Sequence[int] = (64, 48, 32, 16),
@@ -166,6 +185,7 @@ class ParseCaps(PretrainedModel):
             dim=dims[0],
             squash_form=routing.squash_form,
             places=0 if maps is None else self.initial.width**2,
+            norm=primary_norm,
         )
         blocks = []
         self.widths = [self.initial.width]
@@ -185,9 +205,10 @@ class ParseCaps(PretrainedModel):
             blocks.append(block)
             self.widths.append(-(-self.widths[-1] // self.stride))
         self.blocks = nn.Sequential(*blocks)
-        self.norm = capsule_norm(routing.normalisation, dims[-1])
+        self.norm = capsule_norm(routing.normalisation, dims[-1]) if top_norm else nn.Identity()
         self.dropout = nn.Dropout(dropout)
         top: dict[str, Any] = {"in_capsules": self.widths[-1] ** 2, "in_dim": dims[-1]}
+        top |= {"squash_form": head_squash, "bias": head_bias}
         self.concepts: ConceptLayer | None = None
         if m := self.num_concepts:
             self.concepts = ConceptLayer(**top, num_concepts=m, concept_dim=concept_dim)
@@ -196,8 +217,18 @@ class ParseCaps(PretrainedModel):
         self.classes: FullyCaps | Bottleneck = (
             Bottleneck(num_concepts=m, num_classes=self.num_classes)
             if head == "bottleneck"
-            else FullyCaps(**top, num_classes=self.num_classes, class_dim=class_dim, scale=class_scale)
+            else FullyCaps(
+                **top, num_classes=self.num_classes, class_dim=class_dim, scale=class_scale, learn_scale=learn_scale
+            )
         )
+
+    @classmethod
+    def from_preset(cls, preset: str, **changes: Any) -> Self:
+        least, size = LEAST_IMAGE.get(preset, 0), changes.get("image_size", 224)
+        if size < least:
+            why = f"{preset} has the paper's {28**2} primary capsules and 16 at the top only from {least} pixels on"
+            raise ValueError(f"image_size is {size}, but {why}; enlarge the images to {least}, or take digits-paper")
+        return super().from_preset(preset, **changes)
 
     @classmethod
     def settings(cls) -> dict[str, Any]:

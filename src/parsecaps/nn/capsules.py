@@ -135,8 +135,9 @@ class InitialBlock(nn.Module):
 class PrimaryCaps(CapsuleLayer):
     """One capsule per position of the feature map, by a pointwise convolution, normalisation and squash.
 
-    With `places`, the number of positions, the usual capsule of each place is subtracted before the squash: a running
-    mean over training images. So a place that looks as usual is silent.
+    Without `norm`, which the paper does not have, the convolution has a bias instead. With `places`, the number of
+    positions, the usual capsule of each place is subtracted before the squash: a running mean over training images. So
+    a place that looks as usual is silent.
 
     Shapes:
         - input: (B, in_channels, w, w)
@@ -145,13 +146,16 @@ class PrimaryCaps(CapsuleLayer):
 
     usual: Tensor | None
 
-    def __init__(self, *, in_channels: int, dim: int, squash_form: SquashForm, places: int = 0) -> None:
+    def __init__(
+        self, *, in_channels: int, dim: int, squash_form: SquashForm, places: int = 0, norm: bool = True
+    ) -> None:
         super().__init__()
         self.register_buffer("usual", torch.zeros(places, dim) if places else None)
-        self.project = nn.Conv2d(in_channels, dim, 1, bias=False)
-        self.norm = nn.BatchNorm2d(dim)
+        self.project = nn.Conv2d(in_channels, dim, 1, bias=not norm)
+        self.norm = nn.BatchNorm2d(dim) if norm else nn.Identity()
         self.squash_form = check_form(squash_form)
-        nn.init.constant_(self.norm.weight, 0.5)  # capsules start neither vanishing nor saturated
+        if norm:
+            nn.init.constant_(self.norm.weight, 0.5)  # type: ignore[arg-type]  # neither vanishing nor saturated
 
     def forward(self, features: Tensor) -> Tensor:
         u = rearrange(self.norm(self.project(features)), "b d h w -> b (h w) d")

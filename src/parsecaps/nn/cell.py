@@ -13,15 +13,20 @@ from parsecaps.nn.saa import SAARouting
 
 ROUTINGS: dict[str, type[Routing]] = {"saa": SAARouting, "dynamic": DynamicRouting}
 
-_OF_EVERY_CELL = frozenset({"routing", "heads", "radius", "squash_form", "normalisation"})
+_OF_EVERY_CELL = frozenset(
+    {
+        *("routing", "heads", "radius", "squash_form", "normalisation"),
+        *("residual", "norm_before_mlp", "mlp_residual"),
+    }
+)
 
 
 class CapsuleCell(CapsuleLayer):
     """A routing, then an MLP within each capsule.
 
     A cell of stride 2 makes fewer, longer parents, by its couplings alone. A cell of stride 1 has a residual path, so a
-    capsule is its own first child (deviation, `docs/paper.md`). The MLP never mixes capsules. A cell built with a
-    `context` lets its maps choose the children.
+    capsule is its own first child. The MLP never mixes capsules; it follows a normalisation and adds to its input
+    (deviations, `docs/paper.md`). A cell built with a `context` lets its maps choose the children.
 
     Shapes:
         - input: U_l (B, w * w, in_dim), and the maps of the context (B, channels, W, W) where there is one
@@ -56,9 +61,10 @@ class CapsuleCell(CapsuleLayer):
         self.by_context = context is not None
         more = {"context": context} if self.by_context else {}
         self.routing = kind(width=width, in_dim=in_dim, out_dim=out_dim, stride=stride, config=config, **more)
-        self.residual = stride == 1
+        self.keeps_grid = stride == 1
+        self.residual, self.mlp_residual = self.keeps_grid and config.residual, config.mlp_residual
         self.stay = Way("residual", chooses=False) if self.residual else None
-        self.norm = capsule_norm(config.normalisation, out_dim)
+        self.norm = capsule_norm(config.normalisation, out_dim) if config.norm_before_mlp else nn.Identity()
         hidden = mlp_ratio * out_dim
         layers = nn.Linear(out_dim, hidden), nn.GELU(), nn.Linear(hidden, out_dim), nn.Dropout(dropout)
         self.mlp = nn.Sequential(*layers)
@@ -68,7 +74,8 @@ class CapsuleCell(CapsuleLayer):
         if self.stay is not None:
             parents = parents + self.stay(u, OwnCapsule(u))
         parents = self.norm(parents)
-        return parents + self.mlp(parents)  # type: ignore[no-any-return]
+        deeper: Tensor = self.mlp(parents)
+        return parents + deeper if self.mlp_residual else deeper
 
 
 def capsule_block(

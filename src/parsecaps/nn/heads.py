@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from einops import einsum, rearrange
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from parsecaps.functional import squash
+from parsecaps.functional.squash import SquashForm, check_form
 from parsecaps.nn.capsules import Axes, CapsuleLayer
 from parsecaps.types import Output
 
@@ -28,7 +29,8 @@ class CapsuleReadout(CapsuleLayer):
     """Two linear maps, one over `d` and one over `n`, a bias, then squash: a few capsules from all top capsules.
 
     Without the bias only the map over `n`, which starts as the mean, would tell the capsules apart, by place alone.
-    Near the bias the length is linear in the top capsules (deviation, `docs/paper.md`).
+    Near the bias the length is linear in the top capsules. The bias and the exponential squash are deviations
+    (`docs/paper.md`).
 
     Shapes:
         - input: (B, in_capsules, in_dim)
@@ -37,14 +39,25 @@ class CapsuleReadout(CapsuleLayer):
 
     AXES: ClassVar[Axes] = {"over_capsules": ("outputs", "capsules"), "bias": ("outputs", "")}
 
-    def __init__(self, *, in_capsules: int, in_dim: int, out_capsules: int, out_dim: int) -> None:
+    def __init__(
+        self,
+        *,
+        in_capsules: int,
+        in_dim: int,
+        out_capsules: int,
+        out_dim: int,
+        squash_form: SquashForm = "exponential",
+        bias: bool = True,
+    ) -> None:
         super().__init__()
+        self.squash_form = check_form(squash_form)
         self.over_dim = nn.Parameter(0.3 * torch.randn(in_dim, out_dim) / math.sqrt(3 * in_dim))
         self.over_capsules = nn.Parameter((1 + 0.1 * torch.randn(out_capsules, in_capsules)) / in_capsules)
-        self.bias = nn.Parameter(0.7 * F.normalize(torch.randn(out_capsules, out_dim), dim=-1))
+        self.bias = nn.Parameter(0.7 * F.normalize(torch.randn(out_capsules, out_dim), dim=-1)) if bias else None
 
     def forward(self, u: Tensor) -> Tensor:
-        return squash(self.over_capsules @ (u @ self.over_dim) + self.bias)
+        s = self.over_capsules @ (u @ self.over_dim)
+        return squash(s if self.bias is None else s + self.bias, self.squash_form)
 
     def shares(self, u: Tensor) -> Tensor:
         """What each top capsule adds to the bias of each capsule: (B, out_capsules, in_capsules, out_dim)."""
@@ -53,15 +66,23 @@ class CapsuleReadout(CapsuleLayer):
 
 class FullyCaps(nn.Module):
     """Class capsules (B, num_classes, class_dim) of all top capsules (B, in_capsules, in_dim), and their lengths, below
-    1, times a learned scale as logits (B, num_classes) (deviation, `docs/paper.md`).
+    1, times a scale, learned unless fixed, as logits (B, num_classes) (deviation, `docs/paper.md`).
+
+    What else is given goes to the `CapsuleReadout`.
     """
 
-    def __init__(self, *, in_capsules: int, in_dim: int, num_classes: int, class_dim: int, scale: float) -> None:
+    scale: Tensor
+
+    def __init__(
+        self, *, num_classes: int, class_dim: int, scale: float, learn_scale: bool = True, **readout: Any
+    ) -> None:
         super().__init__()
-        self.readout = CapsuleReadout(
-            in_capsules=in_capsules, in_dim=in_dim, out_capsules=num_classes, out_dim=class_dim
-        )
-        self.scale = nn.Parameter(torch.tensor(float(scale)))
+        self.readout = CapsuleReadout(out_capsules=num_classes, out_dim=class_dim, **readout)
+        start = torch.tensor(float(scale))
+        if learn_scale:
+            self.scale = nn.Parameter(start)
+        else:
+            self.register_buffer("scale", start)
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor]:
         capsules = self.readout(u)
@@ -72,7 +93,8 @@ class ConceptLayer(ConceptReadout):
     """Concept capsules, whose lengths say how present each concept is, and the global capsule made of them.
 
     Each concept capsule is mapped to one number; softmax over the concepts gives the global capsule. Presence is the
-    length, not the softmax, so concepts that occur together do not compete (deviation, `docs/paper.md`).
+    length, not the softmax, so concepts that occur together do not compete (deviation, `docs/paper.md`). What else is
+    given goes to the `CapsuleReadout`.
 
     Shapes:
         - input: (B, in_capsules, in_dim)
@@ -81,11 +103,9 @@ class ConceptLayer(ConceptReadout):
 
     AXES: ClassVar[Axes] = {"to_global": ("concepts", "")}
 
-    def __init__(self, *, in_capsules: int, in_dim: int, num_concepts: int, concept_dim: int) -> None:
+    def __init__(self, *, num_concepts: int, concept_dim: int, **readout: Any) -> None:
         super().__init__()
-        self.readout = CapsuleReadout(
-            in_capsules=in_capsules, in_dim=in_dim, out_capsules=num_concepts, out_dim=concept_dim
-        )
+        self.readout = CapsuleReadout(out_capsules=num_concepts, out_dim=concept_dim, **readout)
         self.to_global = nn.Parameter(torch.randn(num_concepts, concept_dim))
 
     def forward(self, u: Tensor) -> tuple[Tensor, Tensor, Tensor]:

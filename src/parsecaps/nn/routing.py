@@ -26,8 +26,9 @@ class RoutingConfig:
     `heads` choose children separately; `radius` is how many children a parent sees beyond its own on each side (None:
     all). `alpha` is that of entmax; `learn_alpha` learns it. `whole_values` gives each head values for all parameters
     of a parent. `jitter` moves the preferred places of children at random in training. `over` is the axis that
-    couplings sum to 1 over. `locality` and `paper_logits` tell our cell from the paper's. `iterations` are those of
-    routing by agreement. A routing reads what it needs, and refuses the rest.
+    couplings sum to 1 over. `iterations` are those of routing by agreement. A routing reads what it needs, and refuses
+    the rest. Our cell differs from the paper's by `locality`, `paper_logits`, `squash_form`, `normalisation` and its
+    paths: `residual` around the routing of cells that keep the grid, `norm_before_mlp`, and `mlp_residual`.
     """
 
     routing: str = "saa"
@@ -43,6 +44,9 @@ class RoutingConfig:
     iterations: int = 3
     squash_form: SquashForm = "exponential"
     normalisation: Normalisation = "batch"
+    residual: bool = True
+    norm_before_mlp: bool = True
+    mlp_residual: bool = True
 
     def __post_init__(self) -> None:
         for name, kinds in (("over", Choice), ("normalisation", Normalisation)):

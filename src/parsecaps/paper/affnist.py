@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,8 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.sources.mnist import CLASSES, image_file, read_idx, read_labels
 from parsecaps.metrics import score
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.paper.cells import Column, Load, Measured, Request, Scale
+from parsecaps.models import find_model
+from parsecaps.paper.cells import AS_PRINTED, Column, Load, Measured, Request, Scale
 from parsecaps.paper.needs import AFFNIST, MNIST, Cases, find, share_cases
 from parsecaps.paper.protocol import BOTH, PREDICTIONS, Protocol, keep_training
 from parsecaps.paper.table import TWO_OPTIMIZERS, Table, Work
@@ -23,8 +25,14 @@ from parsecaps.report.reproduced import Measure, Section
 from parsecaps.run import Run
 
 CANVAS = 40  # pixels a side
+_OF_A_SIZE: dict[str, dict[str, Any]] = {  # about the tree's 144,641 parameters
+    "ParseCaps": {},
+    "FlatCaps": {"dims": [13] * 4, "heads": [13] * 3},  # a head for each number of a capsule, as in the tree
+    "PlainCNN": {"channels": [32, 40, 56]},
+}
 COLUMNS = (
     Column("ParseCaps", "ParseCaps"),
+    AS_PRINTED,
     Column("FlatCaps", "FlatCaps", note="ParseCaps without the tree"),
     Column("PlainCNN", "PlainCNN"),
     Column("CapsNet", "CapsNet"),
@@ -56,7 +64,8 @@ class AffNIST(Table):
     columns = COLUMNS
     protocol = PROTOCOL
     terms = (
-        "Equal for all: digits, moves, batches of 128, epochs, averaged weights; the last epoch is kept.",
+        "Equal for all: digits, moves, batches of 128, epochs, averaged weights; the last epoch is kept. ParseCaps, "
+        "FlatCaps and PlainCNN have the same stem, rate and number of parameters, and the first two heads and MLP too.",
         TWO_OPTIMIZERS,
     )
     always_printed = True
@@ -154,10 +163,15 @@ def _data(request: Request) -> tuple[Path, str | None]:
 
 
 def _as_shipped(column: Column) -> Column:
-    """ParseCaps with its shipped settings for digits, without the jitter, which resembles the test's changes."""
-    if column.name != "ParseCaps":
+    """The tree, the network without it and the plain CNN with the shipped settings for digits: stem, heads, MLP, rate.
+
+    Without the jitter, which resembles the test's changes, and at the size of the tree.
+    """
+    if column.name not in _OF_A_SIZE:
         return column
     shipped = load_config("affnist-like")
-    settings = {name: value for name, value in shipped.model.settings.items() if name != "jitter"}
+    settings = {**shipped.model.settings, **_OF_A_SIZE[column.name]}
+    known = find_model(column.kind).settings()
+    settings = {name: value for name, value in settings.items() if name in known and name != "jitter"}
     training = {"learning_rate": shipped.training.learning_rate, "warm_up_epochs": shipped.training.warm_up_epochs}
-    return Column("ParseCaps", "ParseCaps", settings=settings, training=training)
+    return replace(column, settings=settings, training=training)

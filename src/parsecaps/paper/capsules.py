@@ -8,7 +8,7 @@ from typing import Any
 from parsecaps.models import find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters, summarize
-from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request
+from parsecaps.paper.cells import AS_PRINTED, Cell, Column, Load, Log, Measured, Request
 from parsecaps.paper.needs import Cases
 from parsecaps.paper.table import Table, Work, published
 from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
@@ -17,10 +17,13 @@ from parsecaps.run import Run
 
 COLUMNS = (
     Column("ParseCaps", "ParseCaps", preset="medical"),
+    AS_PRINTED,
     Column("ParseCaps (MNIST)", "ParseCaps", preset="digits"),
     Column("DeepCaps", "DeepCaps", preset="medical"),
-    Column("OrthCaps", "OrthCaps", preset="medical", note="after the paper's description"),
+    Column("OrthCaps", "OrthCaps", preset="deep", note="after the paper's description"),
 )
+_TYPES = {"DeepCaps": lambda config: [config["types"]] * len(config["dims"])}
+_TYPES["OrthCaps"] = lambda config: [config["types"], *config["blocks"]]
 _NO_LAYER = ("top normalisation", "pruning")  # they pass capsules on
 LAYERS = ("primary capsules", "block 1", "block 2", "block 3", "class capsules")
 
@@ -32,7 +35,11 @@ class Capsules(Table):
     title = "Capsules by layer: number and dimension"
     paper = "ParseCaps paper, Tab. 4"
     columns = COLUMNS
-    measures = (Measure("n", "capsules n", 0, "", intervals=False), Measure("d", "dimension d", 0, "", intervals=False))
+    measures = (
+        Measure("types", "types of capsules", 0, "", intervals=False),
+        Measure("n", "capsules n", 0, "", intervals=False),
+        Measure("d", "dimension d", 0, "", intervals=False),
+    )
     terms = ("Counted in one pass of one image; n of a layer on a grid counts every position.",)
     always_printed = True
     usual_notes = 0
@@ -52,27 +59,29 @@ class Capsules(Table):
         return [self._section(work, column, work.grid["", column.name]) for column in work.columns]
 
     def _section(self, work: Work, column: Column, cell: Cell) -> Section:
-        kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.name), strict=False))
-        layers_differ, about, rows = column.kind != "ParseCaps", "", []
+        kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.published or column.name), strict=False))
+        of_types, about, rows = column.kind in _TYPES, "", []
         if kept is None:
             rows.append(Row(column.name, {}, work.failed.get(cell.name, "missing")))
         else:
             about = f"{kept['parameters']} parameters, images of {kept['size']} px"
         for layer in () if kept is None else kept["layers"]:
-            n, d = (None, None) if layers_differ else printed.get(layer["layer"], (None, None))
-            figures = {"n": Figure(layer["n"], published=n), "d": Figure(layer["d"], published=d)}
+            n, d = printed.get(layer["layer"], (None, None))
+            figures = {"n": Figure(layer["n"], published=None if of_types else n), "d": Figure(layer["d"], published=d)}
+            if of_types:  # which the paper counts there
+                figures["types"] = Figure(layer["types"], published=n)
             rows.append(Row(layer["layer"], figures))
-        if layers_differ and printed:  # counted in another way there
+        if column.kind == "DeepCaps":  # other layers
             about += "; as printed (n | d): " + ", ".join(f"{name} {n} | {d}" for name, (n, d) in printed.items())
-        return Section(column.name, self.measures, rows, about)
+        return Section(column.name, self.measures if of_types else self.measures[1:], rows, about)
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         layers = {
-            name: [(each["n"], each["d"]) for each in kept["layers"]]
+            name: [(each.get("types", each["n"]), each["d"]) for each in kept["layers"]]
             for (_, name), cell in work.grid.items()
             if (kept := work.kept(cell)) is not None
         }
-        draw_layers(path, layers, {name: _printed(name) for name in layers if name.startswith("ParseCaps")})
+        draw_layers(path, layers, {name: _printed(name) for name in layers if name != "DeepCaps"})
 
 
 def _printed(column: str) -> list[tuple[int, int]]:
@@ -82,9 +91,13 @@ def _printed(column: str) -> list[tuple[int, int]]:
 
 def _count(column: Column, run: Run) -> Measured:
     classes = 10 if column.preset == "digits" else 3
-    preset = column.preset or "medical"
+    preset = column.model_section(224, 0)["preset"]
     model = find_model(column.kind).from_preset(preset, num_classes=classes, num_concepts=0, **column.settings)
-    return {"layers": capsule_layers(model), "parameters": str(count_parameters(model)), "size": model.image_size}
+    layers = capsule_layers(model)
+    if column.kind in _TYPES:
+        for layer, each in zip(layers, [*_TYPES[column.kind](model.config), classes], strict=True):
+            layer["types"] = each
+    return {"layers": layers, "parameters": str(count_parameters(model)), "size": model.image_size}
 
 
 def capsule_layers(model: PretrainedModel) -> list[dict[str, Any]]:

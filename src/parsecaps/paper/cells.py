@@ -4,15 +4,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from parsecaps.config import Config
+from parsecaps.config import LARGEST_IMAGE, Config, load_config
 from parsecaps.models import all_models, find_model
+from parsecaps.models.parsecaps import LEAST_IMAGE
+from parsecaps.paper.listing import Budget
 from parsecaps.run import Run
 from parsecaps.training.choose import LARGEST_DIGIT
 
-Budget = Literal["quick", "hour", "full"]
-BUDGETS: tuple[Budget, ...] = get_args(Budget)
 Measured = Mapping[str, Any]  # what is kept of a cell, ready for JSON
 Log = Callable[[str], None]
 
@@ -33,6 +33,9 @@ class Column:
 
     Without a kind it has published figures only, and `note` says why. `recipe` names the shipped configuration whose
     optimizer it takes, that of its kind if blank. `unnamed` is the number of its concepts that nobody labelled.
+    `published` is the row of published figures, that of its name if blank; `largest` the width of its images at most.
+    One `as_printed` is the network of the paper's presets, trained once by the paper's recipe; its images are enlarged
+    if they are too small for it.
     """
 
     name: str
@@ -43,18 +46,35 @@ class Column:
     recipe: str = ""
     note: str = ""
     unnamed: int = 0
+    published: str = ""
+    largest: int = LARGEST_IMAGE
+    as_printed: bool = False
+
+    def printed_recipe(self, size: int) -> Config:
+        """The paper's recipe for images of this size."""
+        return load_config("parsecaps-paper" if size > LARGEST_DIGIT else "parsecaps-paper-digits")
 
     def model_section(self, size: int, concepts: int) -> dict[str, Any]:
         """The settings of its network for images of this size, or of the largest that it takes."""
-        size, settings = min(size, find_model(self.kind).largest_image), dict(self.settings)
+        size, settings = min(size, self.largest, find_model(self.kind).largest_image), dict(self.settings)
+        preset = self.preset or ("digits" if size <= LARGEST_DIGIT else "medical")
+        if self.as_printed:
+            preset = self.printed_recipe(size).model.preset
+            size = max(size, LEAST_IMAGE.get(preset, size))
         return {
             "kind": self.kind,
-            "preset": self.preset or ("digits" if size <= LARGEST_DIGIT else "medical"),
+            "preset": preset,
             "image_size": size,
             "head": settings.pop("head", "parallel"),
             "num_concepts": concepts,
             "settings": settings,
         }
+
+
+AS_PRINTED = Column(
+    "ParseCaps, as printed", "ParseCaps", note="by the paper's recipe", published="ParseCaps", as_printed=True
+)
+_ALIASES = dict.fromkeys((AS_PRINTED.name.casefold(), "medical-paper", "digits-paper"), AS_PRINTED)
 
 
 @dataclass(frozen=True)
@@ -94,6 +114,7 @@ class Load:
     classes: int
     concepts: int
     images: int
+    optimizer: str = "muon"  # or "usual"
 
 
 def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str) -> list[Column]:
@@ -101,21 +122,12 @@ def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str)
     if not wanted:
         return list(columns)
     known = {each.name.casefold(): each for each in columns if each.kind}
-    for kind in all_models():
-        known.setdefault(kind.casefold(), Column(kind, kind))
+    for name, column in (*_ALIASES.items(), *((kind, Column(kind, kind)) for kind in all_models())):
+        known.setdefault(name.casefold(), column)
     for name in wanted:
         if name.casefold() not in known:
-            names = [each.name for each in known.values()]
-            raise ValueError(f"{table} knows no model {name!r}; {nearest(name, names)}")
+            names = dict.fromkeys(each.name for each in known.values())
+            near = get_close_matches(name.casefold(), known, n=1)
+            advice = f"did you mean {known[near[0]].name!r}, " if near else "choose "
+            raise ValueError(f"{table} knows no model {name!r}; {advice}one of {'; '.join(names)}")
     return [known[name.casefold()] for name in wanted]
-
-
-def nearest(name: str, names: Sequence[str]) -> str:
-    """What may have been meant by an unknown name.
-
-    >>> nearest("clasification", ["classification", "leak"])
-    "did you mean 'classification'?"
-    """
-    known = {each.casefold(): each for each in names}
-    near = get_close_matches(name.casefold(), known, n=1)
-    return f"did you mean {known[near[0]]!r}?" if near else f"choose one of {', '.join(names)}"

@@ -1,5 +1,7 @@
 """The concept figures: where a network sees its concepts, with and without the tree, against masks (Sec. 4.5.1)."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,11 @@ from parsecaps.data.cases import DataSet
 from parsecaps.explain.attribution import Target, attribution_maps, has_routes
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
-from parsecaps.paper.cells import Column, Measured, Request, Scale
-from parsecaps.paper.needs import PHANTOM, Cases
+from parsecaps.metrics import means
+from parsecaps.metrics.bootstrap import POSITIVE
+from parsecaps.metrics.predictions import group_numbers
+from parsecaps.paper.cells import Column, Load, Measured, Request, Scale
+from parsecaps.paper.needs import PH2, PHANTOM, Cases, Need, find
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.skin import COLUMNS
 from parsecaps.paper.table import REFERENCE, Table, Work
@@ -35,18 +40,19 @@ class Concepts(Table):
     name = "concepts"
     title = "Where concepts are seen, with the tree and without"
     paper = "ParseCaps paper, Sec. 4.5.1, the figures of concept capsules with ground truth and of the baseline"
-    needs = (PHANTOM,)
+    needs = (PH2, PHANTOM)  # the first that is here
     columns = COLUMNS
-    usual_columns = ("ParseCaps", "FlatCaps")
+    usual_columns = ("ParseCaps", "ParseCaps, as printed", "FlatCaps")
     protocol = Protocol(
         "concepts",
-        {"quick": Scale(2, 64, train=300, test=100), "hour": Scale(None, 64), "full": Scale(300, 112)},
+        {"quick": Scale(2, 64, train=300, test=100), "hour": Scale(None, 112), "full": Scale(300, 112)},
         concepts=True,
     )
     measures = (
         Measure("pointing", "highest point inside the mask"),
         Measure("ratio", "map inside, as times the mask's share", 2, "", intervals=True),
         Measure("iou", "overlap (IoU)"),
+        Measure("edges", "map on edges, as times the image's mean gradient", 2, "", intervals=True),
         Measure("mean_auroc", "concept AUROC, mean"),
         Measure("accuracy", "accuracy"),
     )
@@ -55,8 +61,19 @@ class Concepts(Table):
     more_notes = (
         "Maps of the concepts that a test image truly has, against their masks; where only the lesion is outlined, it "
         "stands for each of its concepts.",
+        "On edges: the image's gradient where a map looks, over its mean in the image. 1 is no preference; the higher, "
+        "the more a network sees edges.",
     )
-    remarks = ("The paper shows pictures without numbers, of PH2; it says that the baseline looks at edges instead.",)
+    remarks = ("The paper shows pictures without numbers, of PH2; it says that the baseline sees edges instead.",)
+
+    def loads(self, request: Request) -> list[Load]:
+        return self.protocol.loads(request, self.choose(request), self._here()[:1], self.fits)
+
+    def sets(self, request: Request) -> Sequence[Cases]:
+        return super().sets(request if request.data else replace(request, data=(find(self._here()[0]) or "",)))
+
+    def _here(self) -> list[Need]:
+        return [need for need in self.needs if find(need)]
 
     def check(self, path: str, data: DataSet) -> None:
         super().check(path, data)
@@ -92,13 +109,14 @@ class Concepts(Table):
         some = AuditCases(model, CaseSet(run.data, run.prepared, rows))
         method = "routes" if has_routes(model.network) else "grad-cam"
         maker = partial(attribution_maps, method=method)
-        measured, shown = [], list[dict[str, Any]]()
+        measured, shown, edges = [], list[dict[str, Any]](), list[np.ndarray]()
         for batch, image in some.batches():
             truth = masks.of("concepts", some.rows_of(batch))
             assert truth is not None
             has = [[Target("concepts", int(j)) for j in np.flatnonzero(each.any((1, 2)))] for each in truth]
             maps = dense_maps(some, maker, image, has)[:, : truth.shape[1]].double().cpu().numpy()
             measured.append(measure_maps(maps, truth))
+            edges.append(on_edges(maps, image.mean(1).double().cpu().numpy()))
             for i, targets in enumerate(has):
                 if targets and len(shown) < SHOWN:
                     j = targets[len(shown) % len(targets)].index  # another concept each time, the same for all networks
@@ -109,4 +127,21 @@ class Concepts(Table):
         with write_binary(run.folder / _PICTURES, private=True) as file:
             np.savez_compressed(file, image=images, mask=mask, heat=heat.astype(np.float32), concept=concept)
         located = {key: vars(getattr(found, key)) for key in _LOCATED}
-        return {**kept, **located, "method": method, "mapped": len(some)}
+        group = group_numbers([run.data.cases[row].patient for row in rows])
+        [edge] = means(np.concatenate(edges)[:, None], group, bounds=POSITIVE, resamples=1000, seed=0).scores()
+        return {**kept, **located, "edges": vars(edge), "method": method, "mapped": len(some)}
+
+
+def on_edges(maps: np.ndarray, image: np.ndarray) -> np.ndarray:
+    """The image's gradient where its maps look, over its mean in the image; NaN where there is no map or no edge.
+
+    Shapes:
+        - maps: (B, m, size, size), not negative, 0 where there is none; image: (B, size, size)
+        - output: (B,)
+    """
+    down, across = np.gradient(image, axis=(1, 2))
+    edge = np.hypot(down, across)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        looked = (maps * edge[:, None]).sum((2, 3)) / maps.sum((2, 3)) / edge.mean((1, 2))[:, None]
+    found = np.ma.masked_invalid(looked).mean(1)
+    return np.asarray(np.ma.filled(found, np.nan))

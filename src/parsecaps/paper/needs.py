@@ -1,6 +1,5 @@
 """The data that tables need: where to get them, where they are here, and the one split that all models share."""
 
-import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,14 +10,17 @@ import numpy as np
 from filelock import FileLock
 
 from parsecaps.config import DataSection
+from parsecaps.data.cache import prepare_all
 from parsecaps.data.cases import DataSet, Division, Split
+from parsecaps.data.leaks import find_leaks, move_to_one_side, unsafe
+from parsecaps.data.preparation import Preparation, Scaling
 from parsecaps.data.sources import SOURCES, absolute, open_data
 from parsecaps.data.splits import divide, rows_of, write_split
 from parsecaps.files.writing import make_private_folder, plain_name
 from parsecaps.paper.cells import Scale
+from parsecaps.paper.listing import FOLDER_VARIABLE, find_folder
 from parsecaps.training.choose import look_at
 
-FOLDER_VARIABLE = "PARSECAPS_DATA"
 CEMRI_FOLD = 3  # that is tested, of the author's five
 
 
@@ -55,7 +57,7 @@ _MADE = "or let digits made from MNIST stand in, under the name affNIST-like: --
 CEMRI = Need("cemri", "CE-MRI", "https://doi.org/10.6084/m9.figshare.1512427", 2450, 512, 1, 3, instead=_ANY)
 PH2 = Need("ph2", "PH2", "https://www.fc.up.pt/addi/ph2%20database.html", 130, 560, 3, 2, 7, _CONCEPTS)
 DERM7PT = Need("derm7pt", "Derm7pt", "https://derm.cs.sfu.ca", 350, 512, 3, 2, 7, _CONCEPTS)
-PH2D7 = Need("ph2d7", "PH2 and Derm7pt together", "the two of them", 480, 512, 3, 2, 7, _CONCEPTS)
+PH2D7 = Need("ph2d7", "PH2 and Derm7pt together", "where the two are", 480, 512, 3, 2, 7, _CONCEPTS)
 MNIST = Need("mnist", "MNIST", "http://yann.lecun.com/exdb/mnist", 55_000, 28, 1, 10)
 AFFNIST = Need("affnist", "affNIST", "https://www.cs.toronto.edu/~tijmen/affNIST", 55_000, 40, 1, 10, instead=_MADE)
 PHANTOM = Need("phantom", "the phantom (drawn, nothing to get)", "nowhere", 1400, 64, 3, 2, 7)
@@ -63,12 +65,7 @@ PHANTOM = Need("phantom", "the phantom (drawn, nothing to get)", "nowhere", 1400
 
 def find(need: Need) -> str | None:
     """Where a data set is, by the variable `PARSECAPS_DATA`; None where it is not."""
-    source = SOURCES[need.name]
-    if not source.needs_path:
-        return f"{need.name}:n=2000,size=64"
-    root = os.environ.get(FOLDER_VARIABLE)
-    place = Path(root) / (need.folder or need.name) if root else None
-    return f"{need.name}:{place}" if place is not None and place.is_dir() and source.recognise(place) else None
+    return find_folder(need.name, need.folder)
 
 
 def choose_data(given: Sequence[str], needs: Sequence[Need], *, one_of: bool = False) -> list[tuple[str, DataSet]]:
@@ -120,20 +117,26 @@ class Cases:
 
 
 def share_cases(
-    folder: Path, path: str, data: DataSet, scale: Scale, *, name: str = "", division: Division | None = None
+    folder: Path, path: str, data: DataSet, scale: Scale, *, name: str = "", given: Division | None = None
 ) -> Cases:
     """A data set with the split that all models of a table share, written once below the folder of the protocol.
 
-    By patient: the official parts or the author's folds if there are any, else a fifth of the patients is tested.
+    By patient: the official parts or the author's folds if there are any, else a fifth of the patients is tested; those
+    whose pictures look the same are on one side. A `given` division stays as it is.
     """
     if not len(data):
         raise ValueError(f"{path} has no case that could be used; see parsecaps data check {path}")
     name = name or data_name(data)
+    division = given
     if division is None:
         folds = {case.fold for case in data.cases}
         tested_fold = (CEMRI_FOLD,) if CEMRI_FOLD in folds and len(folds) > 1 else ()
         divided = divide(data, DataSection(val=0.15, test=0.2, seed=0, test_fold=tested_fold)).division
         division = thin(data, divided, {"train": scale.train, "test": scale.test, "val": scale.test})
+    look = look_at(data, rows_of(division, "train"))
+    size, channels = max(28, min(scale.size, look.longer)), 3 if look.has_colour else 1
+    if given is None:
+        division = without_leaks(data, division, Preparation(size, channels, scaling=scaling_of(data)))
     make_private_folder(folder)
     file = (folder / f"split-{name}.csv").resolve()
     unfinished = file.with_name(f".{file.name}.new")
@@ -145,10 +148,21 @@ def share_cases(
                 f"{file} divides other cases than this table would; choose another --out, or remove {file.parent}"
             )
         unfinished.replace(file)
-    look = look_at(data, rows_of(division, "train"))
-    size = max(28, min(scale.size, look.longer))
-    tested = tuple(rows_of(division, "test"))
-    return Cases(name, absolute(path), data, division, file, size, 3 if look.has_colour else 1, tested)
+    return Cases(name, absolute(path), data, division, file, size, channels, tuple(rows_of(division, "test")))
+
+
+def scaling_of(data: DataSet) -> Scaling:
+    """How the pixels of a data set become numbers, for all models."""
+    return "percentile" if data.source == "cemri" else "range"
+
+
+def without_leaks(data: DataSet, division: Division, preparation: Preparation) -> Division:
+    """The division with patients whose pictures look the same on one side: training would refuse it otherwise."""
+    prepared = prepare_all(data, preparation, skip_bad=True)
+    there = set(prepared.good)
+    readable: Division = [part if i in there else None for i, part in enumerate(division)]
+    leaks = unsafe(find_leaks(data, readable, prepared.digests, prepared.fingerprints), readable)
+    return move_to_one_side(data, division, leaks) if leaks else division
 
 
 def data_name(data: DataSet) -> str:

@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,6 +14,7 @@ from parsecaps.config import Config
 from parsecaps.data.cache import cache_folder
 from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.cells import Load, Log
+from parsecaps.paper.listing import BESIDE
 from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
 from parsecaps.training.build import TrainingStep, build_network
@@ -23,13 +23,10 @@ from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
 from parsecaps.types import Batch, silent
 
-HOUR = 3600.0
 _BATCH = 8
 _STEPS = Effort(rounds=3, seconds=0.0, turn=0.0)  # the fastest counts: other work on the machine only adds
 _FILE = "training-steps.json"
 _FRESH = 86_400.0  # seconds that a timing is taken for granted: other work on the machine may come and go
-_BESIDE = 1.3  # of a cell's time is augmentation, validation and reading; measured on CE-MRI and the phantom
-_SECONDS_PER_CELL = 10.0  # to start, calibrate and score
 
 
 def machine() -> str:
@@ -62,36 +59,14 @@ def seconds_per_image(load: Load, log: Log = silent) -> float:
     return known[key][0]
 
 
-def seconds(load: Load, epochs: int, log: Log = silent) -> float:
-    """Seconds for a whole cell."""
-    return _SECONDS_PER_CELL + _BESIDE * epochs * load.images * seconds_per_image(load, log)
-
-
-def epochs_in_an_hour(loads: Sequence[Load], most: int, log: Log = silent) -> int:
-    """The epochs for each that together take an hour here; from 1 to those in full."""
-    if not loads:
-        return 1
-    one = sum(seconds(load, 1, log) - _SECONDS_PER_CELL for load in loads)
-    left = HOUR - _SECONDS_PER_CELL * len(loads)
-    return max(1, min(most, int(left / one)))
-
-
-def duration(amount: float) -> str:
-    """A time in words.
-
-    >>> duration(50), duration(70), duration(600), duration(9000), duration(400000)
-    ('under a minute', '1 minute', '10 minutes', '2.5 hours', '4.6 days')
-    """
-    if amount < 60:
-        return "under a minute"
-    if amount < 100 * 60:
-        minutes = round(amount / 60)
-        return f"{minutes} minute{'s' * (minutes > 1)}"
-    return f"{amount / 3600:.1f} hours" if amount < 48 * 3600 else f"{amount / 86400:.1f} days"
+def seconds_per_epoch(loads: Sequence[Load], log: Log = silent) -> float:
+    """Seconds for an epoch of each."""
+    return sum(BESIDE * load.images * seconds_per_image(load, log) for load in loads)
 
 
 def _config(load: Load) -> Config:
-    training: dict[str, Any] = {"epochs": 1, **load.column.training}
+    adamw = load.optimizer == "usual" or load.column.as_printed
+    training = {"epochs": 1, "optimizer": "adamw" if adamw else "muon", **load.column.training}
     return (
         Config()
         .change("model", **load.column.model_section(load.size, load.concepts))
@@ -136,5 +111,8 @@ def _timings() -> dict[str, list[float]]:
 
 
 def _key(load: Load, config: Config) -> str:
-    own = json.dumps([config.model.model_dump(mode="json"), config.preparation.channels, load.classes], sort_keys=True)
+    own = json.dumps(
+        [config.model.model_dump(mode="json"), config.training.optimizer, config.preparation.channels, load.classes],
+        sort_keys=True,
+    )
     return f"{__version__} {machine()} {os.uname().nodename if hasattr(os, 'uname') else ''} {own}"

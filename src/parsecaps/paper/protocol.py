@@ -18,8 +18,9 @@ from parsecaps.metrics import score
 from parsecaps.models import find_model
 from parsecaps.models.summary import count_parameters
 from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
-from parsecaps.paper.needs import Cases, Need
-from parsecaps.paper.pace import duration, epochs_in_an_hour
+from parsecaps.paper.listing import duration, fitting_epochs
+from parsecaps.paper.needs import Cases, Need, scaling_of
+from parsecaps.paper.pace import seconds_per_epoch
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.training.build import build_network
@@ -89,7 +90,7 @@ class Protocol:
             known = optimizers(column, epochs=epochs, batch=self.batch, published=request.budget == "full")
             configs = {
                 each: change(self._configure(column, cases, known[each], epochs, request), cases)
-                for each in self.optimizers
+                for each in self._trials(column)
             }
             found[cases.name, column.name] = _cell(request, cases, name, configs, partial(measure, cases))
         return found
@@ -107,12 +108,16 @@ class Protocol:
         self, columns: Sequence[Column], shapes: Iterable[tuple[int, int, int, int, int]], fits: Fits
     ) -> list[Load]:
         return [
-            Load(column, size, channels, classes, self._concepts(column, concepts), images)
+            Load(column, size, channels, classes, self._concepts(column, concepts), images, trial)
             for size, channels, classes, concepts, images in shapes
             for column in columns
             if column.kind and fits(column, range(concepts))
-            for _ in self.optimizers
+            for trial in self._trials(column)
         ]
+
+    def _trials(self, column: Column) -> Sequence[str]:
+        """The optimizers that a column is trained by."""
+        return ("muon",) if column.as_printed else self.optimizers
 
     def _concepts(self, column: Column, named: int) -> int:
         return named if named and self.concepts and find_model(column.kind).names_concepts else column.unnamed
@@ -128,20 +133,26 @@ class Protocol:
                 (each.size, each.channels, len(each.data.classes), len(each.data.concepts), len(each.rows("train")))
                 for each in sets
             )
-            epochs = epochs_in_an_hour(self._loads(columns, shapes, fits), self.most, log)
+            loads = self._loads(columns, shapes, fits)
+            epochs = fitting_epochs(len(loads), seconds_per_epoch(loads, log), self.most)
             log(f"{epochs} epochs for each, so that all take about an hour here")
         return int(settle(folder, {"epochs": epochs, "seed": request.seed})["epochs"])
 
     def _configure(
         self, column: Column, cases: Cases, optimizer: Mapping[str, Any], epochs: int, request: Request
     ) -> Config:
-        scaling = "percentile" if cases.data.source == "cemri" else "range"
         training = {**_PLAIN, **optimizer, "epochs": epochs, "batch_size": self.batch, "seed": request.seed, **_EQUAL}
+        config = Config()
+        if column.as_printed:  # all but the epochs and which of them is kept
+            recipe = column.printed_recipe(cases.size)
+            assert recipe.augmentation is not None
+            config = config.change("augmentation", **recipe.augmentation.model_dump())
+            training |= {name: getattr(recipe.training, name) for name in recipe.training.model_fields_set}
+            training |= {"epochs": epochs, "keep": _EQUAL["keep"]}
         return (
-            Config()
-            .change("data", path=cases.path, split=str(cases.split_file))
+            config.change("data", path=cases.path, split=str(cases.split_file))
             .change("model", **column.model_section(cases.size, self._concepts(column, len(cases.data.concepts))))
-            .change("preparation", channels=cases.channels, scaling=scaling)
+            .change("preparation", channels=cases.channels, scaling=scaling_of(cases.data))
             .change("training", **training)
             .change("training", **column.training)
         )

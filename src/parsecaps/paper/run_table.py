@@ -11,7 +11,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from parsecaps.files.writing import make_private_folder, write_text
-from parsecaps.paper.cells import BUDGETS, Budget, Cell, Measured, Request, nearest
+from parsecaps.paper.cells import Cell, Measured, Request
+from parsecaps.paper.listing import BUDGETS, Budget, nearest
 from parsecaps.paper.pace import machine
 from parsecaps.paper.table import Work
 from parsecaps.paper.tables import find_table

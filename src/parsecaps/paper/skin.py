@@ -1,6 +1,8 @@
 """Lesions with concepts (Tab. 3) and what each loss is worth (Tab. 5); any data set with concepts may stand in."""
 
-from parsecaps.paper.cells import Column, Scale
+from dataclasses import replace
+
+from parsecaps.paper.cells import AS_PRINTED, Column, Scale
 from parsecaps.paper.needs import DERM7PT, PH2, PH2D7, Cases
 from parsecaps.paper.protocol import BOTH, Protocol
 from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work
@@ -9,6 +11,7 @@ from parsecaps.report.reproduced import Measure
 _BACKBONE = {"backbone": "ResNet18"}  # the same for all that put concepts on features
 COLUMNS = (
     Column("ParseCaps", "ParseCaps"),
+    AS_PRINTED,
     Column("ParseCaps, bottleneck", "ParseCaps", settings={"head": "bottleneck"}, note="decides by its concepts alone"),
     Column("FlatCaps", "FlatCaps", note="ParseCaps without the tree"),
     Column("CoherentCNN", "CoherentCNN", settings=_BACKBONE),
@@ -24,11 +27,11 @@ COLUMNS = (
     Column("PlainCNN", "PlainCNN"),
     Column("ResNet18", "ResNet18", note="from scratch, without ImageNet weights"),
     Column("SqueezeNet", "SqueezeNet", note="classes alone; from scratch, without ImageNet weights"),
-    Column("Skin VGGNet", note="which network it was is not clear"),
+    Column("Skin VGGNet", "VGG16", note="from scratch, without ImageNet weights"),
 )
 PROTOCOL = Protocol(
     "skin",
-    {"quick": Scale(2, 72, train=200, test=150), "hour": Scale(None, 72), "full": Scale(300, 112)},
+    {"quick": Scale(2, 72, train=200, test=150), "hour": Scale(None, 112), "full": Scale(300, 112)},
     concepts=True,
     optimizers=BOTH,
 )
@@ -54,7 +57,7 @@ class Skin(Table):
     always_printed = True
 
     def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
-        return work.printed.figure(column.name, cases.data.source) if key == "accuracy" else None
+        return work.printed.figure(column.published or column.name, cases.data.source) if key == "accuracy" else None
 
     def notes(self, work: Work) -> list[str]:
         return super().notes(work) + [
@@ -71,6 +74,7 @@ LOSSES = (
     Column("L_c + L_p", "ParseCaps", training={"losses": {"triplet": 0.0}}, note="with presentation"),
     Column("L_c + L_t", "ParseCaps", training={"losses": {"presentation": 0.0}}, note="with triplet"),
     Column(ALL, "ParseCaps", note="all three"),
+    replace(AS_PRINTED, name=f"{ALL}, as printed", published=ALL),
 )
 
 
@@ -84,11 +88,15 @@ class Losses(Table):
     columns = LOSSES
     protocol = Protocol(
         "losses",
-        {"quick": Scale(2, 64, train=200, test=150), "hour": Scale(None, 64), "full": Scale(300, 112)},
+        {"quick": Scale(2, 64, train=200, test=150), "hour": Scale(None, 112), "full": Scale(300, 112)},
         concepts=True,
     )
     one_set = False
-    measures = (MEASURES[0], MEASURES[2], MEASURES[1])
+    measures = (
+        MEASURES[0],
+        Measure("explanation_error_l2_squared", "explanation error (L2, squared)", 3, "", lower_is_better=True),
+        *MEASURES[:0:-1],
+    )
     reference = ALL
 
     def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:

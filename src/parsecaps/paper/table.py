@@ -27,7 +27,7 @@ REFERENCE = "ParseCaps"
 EQUAL = (
     "By patient, the same cases for all models, one seed; 95 % intervals and tests are over patients.",
     "Equal for all: images, augmentation, batches, epochs, averaged weights; the last epoch is kept. Each model has "
-    "its published loss.",
+    "its published loss. One as printed has the paper's optimizer, batches and augmentation instead.",
 )
 TWO_OPTIMIZERS = (
     "Each model is trained twice: by Muon at 0.0015, and by AdamW at 0.001 or, in the full budget, by its published "
@@ -121,7 +121,8 @@ class Work:
         elif kept is None:
             status = f"failed: {self.failed[cell.name]}" if cell.name in self.failed else "missing"
         trained = {} if kept is None else kept["trained"]
-        return Row(name, figures, status, trained, against, self.printed.by(name), self.table.note(column, kept))
+        by = self.printed.by(column.published or name)
+        return Row(name, figures, status, trained, against, by, self.table.note(column, kept))
 
     def paired(self, cells: Mapping[str, Cell], reference: str = REFERENCE) -> dict[str, Difference]:
         """The differences in accuracy of finished cells to the reference, in points, over the same resamples."""
@@ -246,6 +247,7 @@ class Table:
             notes=self.notes(work),
             remarks=[f"{printed.source}.", *printed.remarks] if printed.rows else self.remarks,
             missing=[cell.name.partition("/")[2] for cell in work.cells if cell.name not in work.measured],
+            failed={name.partition("/")[2]: why for name, why in work.failed.items()},
         )
 
     def sections(self, work: Work) -> list[Section]:
@@ -267,7 +269,9 @@ class Table:
             for column, cell, kept in found:
                 scores = {} if kept is None else Scores.from_dict(kept["scores"]).by_class[name]
                 figures = {
-                    each.key: figure_of(each, scores.get(each.key), work.printed.figure(column.name, name, each.key))
+                    each.key: figure_of(
+                        each, scores.get(each.key), work.printed.figure(column.published or column.name, name, each.key)
+                    )
                     for each in self.by_class
                 }
                 if kept is not None or any(each.published for each in figures.values()):
@@ -293,7 +297,7 @@ class Table:
 
     def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
         """The published figure of a column."""
-        return work.printed.figure(column.name, key)
+        return work.printed.figure(column.published or column.name, key)
 
     def note(self, column: Column, kept: Measured | None) -> str:
         """What to know of a row."""

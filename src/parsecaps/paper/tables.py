@@ -1,22 +1,24 @@
 """`TABLES`: every table and figure that can be measured again, by its name, and what each needs and costs here."""
 
+import json
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from parsecaps.paper.affnist import AffNIST
 from parsecaps.paper.capsules import Capsules
-from parsecaps.paper.cells import BUDGETS, Load, Log, Request, nearest
+from parsecaps.paper.cells import Log, Request
 from parsecaps.paper.classification import Classification, Redundancy
 from parsecaps.paper.concepts import Concepts
 from parsecaps.paper.leak import Leak
-from parsecaps.paper.needs import find
-from parsecaps.paper.pace import HOUR, duration, epochs_in_an_hour, seconds
+from parsecaps.paper.listing import BUDGETS, Listing, nearest
+from parsecaps.paper.pace import machine, seconds_per_epoch
 from parsecaps.paper.price import Price
 from parsecaps.paper.routing import Routing
 from parsecaps.paper.skin import Losses, Skin
 from parsecaps.paper.table import Table
 from parsecaps.paper.unnamed import Discovered, Reconstruction
-from parsecaps.types import Grid
 
 _KINDS: tuple[type[Table], ...] = (
     *(Classification, Skin, Capsules, Losses, AffNIST, Routing),
@@ -32,32 +34,37 @@ def find_table(name: str) -> Table:
     return TABLES[name]
 
 
-def list_tables(name: str | None, request: Request, log: Log) -> tuple[Grid, list[str]]:
-    """A row with times for each table, or one, and a line on each; those without the models wanted are left out."""
-    rows, lines = [], []
-    for table in TABLES.values() if name is None else [find_table(name)]:
-        try:
-            loads = {budget: table.loads(replace(request, budget=budget)) for budget in BUDGETS}
-        except ValueError:
-            if name is not None:
-                raise
-            continue
-        times = [_time(table, replace(request, budget=budget), each, log) for budget, each in loads.items()]
-        rows.append((table.name, f"{len(loads['quick']) or len(table.columns):,}", *times))
-        places = ((need, find(need)) for need in table.needs)
-        needs = [f"{need.title} ({f'here: {place}' if place else need.where})" for need, place in places]
-        paper = table.paper.removeprefix("ParseCaps paper, ")
-        lines.append(f"{table.name}: {table.title} ({paper}). Needs {'; '.join(needs) or 'nothing'}.")
-    return Grid("", ("NAME", "cells", *BUDGETS), rows), lines
+def measure_listing(name: str | None, models: Sequence[str], log: Log) -> Listing:
+    """The listing of each table, or one, with times of this machine, for the models wanted or all columns."""
+    chosen = TABLES if name is None else {name: find_table(name)}
+    return {"machine": machine(), "tables": {own: _listed(table, models, log) for own, table in chosen.items()}}
 
 
-def _time(table: Table, request: Request, loads: Sequence[Load], log: Log) -> str:
-    if not loads:
-        return "seconds"
-    epochs = table.protocol.scale(request).epochs
-    fitted = epochs or epochs_in_an_hour(loads, table.protocol.most, log)
-    total = sum(seconds(load, fitted, log) for load in loads)
-    if epochs is not None:
-        return duration(total)
-    about = "about an hour" if total < 2 * HOUR else duration(total)
-    return f"{about}, {fitted} epoch{'s' if fitted > 1 else ''}"
+def _listed(table: Table, models: Sequence[str], log: Log) -> dict[str, Any]:
+    columns: dict[str, Any] = {}
+    for wanted in models or [each.name for each in table.columns if each.kind]:
+        costs: dict[str, Any] = {}
+        for budget in BUDGETS:
+            try:
+                loads = table.loads(Request(budget, Path(), models=(wanted,)))
+            except ValueError:  # the table does not know this model
+                break
+            costs[budget] = [len(loads), round(seconds_per_epoch(loads, log), 2)]
+        else:
+            columns[wanted] = {"usual": wanted in (table.usual_columns or [wanted]), **costs}
+    needs = [
+        {"name": need.name, "folder": need.folder, "title": need.title, "where": need.where} for need in table.needs
+    ]
+    scaled = hasattr(table, "protocol")
+    return {
+        "title": table.title,
+        "paper": table.paper.removeprefix("ParseCaps paper, "),
+        "needs": needs,
+        "epochs": {budget: table.protocol.scales[budget].epochs if scaled else 1 for budget in BUDGETS},
+        "most": table.protocol.most if scaled else 1,
+        "columns": columns,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(measure_listing(None, (), lambda line: print(line, file=sys.stderr)), indent=1))

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from parsecaps.data.case_set import CaseSet
 from parsecaps.discovery.discover import discover_run
+from parsecaps.explain.case_memory import first_of_patients
 from parsecaps.files.untrusted import read_arrays
 from parsecaps.files.writing import write_binary
 from parsecaps.metrics import means
@@ -20,7 +21,7 @@ from parsecaps.metrics.predictions import group_numbers
 from parsecaps.models import all_models, find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters
-from parsecaps.paper.cells import Cell, Column, Log, Measured, Request, Scale
+from parsecaps.paper.cells import AS_PRINTED, Cell, Column, Log, Measured, Request, Scale
 from parsecaps.paper.needs import CEMRI, Cases
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work
@@ -30,7 +31,8 @@ from parsecaps.run import Run
 
 CONCEPTS = 8
 SEEDS, SHOWN = 2, 6
-_SCALES = {"quick": Scale(2, 64, train=240, test=200), "hour": Scale(None, 64), "full": Scale(300, 112)}
+_SCALES = {"quick": Scale(2, 64, train=240, test=200), "hour": Scale(None, 112), "full": Scale(300, 112)}
+_WEIGHT = {"losses": {"reconstruction": 0.005}}
 _PROTOTYPES, _PICTURES, _DRAWN = "prototypes.npz", "drawn.npz", 8
 
 
@@ -52,6 +54,7 @@ class Discovered(Table):
         Measure("purity_chance", "of one class by chance", 0, intervals=False),
         Measure("inside", "map inside the mask", 0, intervals=False),
         Measure("share", "mask's share of the image", 0, intervals=False),
+        Measure("activated", "of the images shown, also shown by activation", 0, intervals=False),
     )
     terms = (*EQUAL[1:], f"{SEEDS} seeds; a concept is shown by the training images in which it is most present.")
     usual_notes = 1
@@ -60,7 +63,11 @@ class Discovered(Table):
         "The picture shows training images: treat it as the data.",
     )
     without_names = "there are none to discover; give data without"
-    remarks = ("The paper shows prototypes of mini-ImageNet, named by eye, without numbers; by what is not said.",)
+    remarks = (
+        "The paper shows prototypes of mini-ImageNet, named by eye, without numbers: the images that maximise the "
+        "activation of each concept capsule. Its activation is the softmax in the global capsule, ours the presence. "
+        "Both are counted, one image of a patient; the picture of a network as printed is by its activation.",
+    )
 
     def choose(self, request: Request) -> list[Column]:
         found = super().choose(request)
@@ -70,7 +77,8 @@ class Discovered(Table):
                 raise ValueError(f"{column.kind} has no concept capsules to discover; choose one of {known}")
         if len(found) > 1:
             raise ValueError("discovery is about one network; give --models once")
-        training = {"losses": {"diversity": 0.3}}  # keeps concepts apart that nobody labelled
+        # keeps concepts apart that nobody labelled; not in the paper
+        training: dict[str, Any] = {} if found[0].as_printed else {"losses": {"diversity": 0.3}}
         return [
             replace(found[0], name=f"seed {seed}", unnamed=CONCEPTS, training={**training, "seed": seed})
             for seed in range(request.seed, request.seed + SEEDS)
@@ -79,7 +87,9 @@ class Discovered(Table):
     def cells(self, work: Work, log: Log) -> list[Cell]:
         runs = tuple(work.grid.values())
         folders = [work.folder(cell) for cell in runs]
-        look = Cell(f"{self.protocol.folder(work.request).name}/look", partial(_look, folders), after=runs)
+        printed = any(column.as_printed for column in work.columns)
+        name = f"{self.protocol.folder(work.request).name}/look"
+        look = Cell(name, partial(_look, folders, by_activation=printed), after=runs)
         return [*runs, look]
 
     def sections(self, work: Work) -> list[Section]:
@@ -120,25 +130,30 @@ class Discovered(Table):
 
 
 def _row(concept: Mapping[str, Any]) -> Row:
-    figures = {key: Figure(concept.get(key)) for key in ("found_again", "chance", "class_chance", "std")}
+    figures = {key: Figure(concept.get(key)) for key in ("found_again", "chance", "class_chance", "std", "activated")}
     shares = {"purity": ("purity", "share"), "purity_chance": ("purity", "chance")}
     for key, (of, name) in {**shares, "inside": ("overlap", "inside"), "share": ("overlap", "share")}.items():
         figures[key] = Figure(None if concept[of] is None else 100 * concept[of][name])
     return Row(concept["name"], figures, note="hardly varies" if concept["dead"] else "")
 
 
-def _look(folders: Sequence[Path], run: Run) -> Measured:
+def _look(folders: Sequence[Path], run: Run, *, by_activation: bool) -> Measured:
     found = discover_run(folders[0], folders[1:])
-    cases = Run(folders[0]).cases("train")
-    images, heat, number = [], [], []
+    cases, memory = Run(folders[0]).cases("train"), found.memory
+    images, heat, number, shared = [], [], [], []
     for concept in found.concepts:
-        rows = [each.case.row for each in concept.prototypes][:SHOWN]
+        present = [each.case.row for each in concept.prototypes][:SHOWN]
+        activated = first_of_patients(memory, -memory.global_capsule[:, concept.index], SHOWN)
+        shared.append(100 * len({*present} & {*activated}) / len(present))
+        rows = activated if by_activation else present
         images += list(cases.subset(rows).images)
         heat += list(found.maps(rows, concept.index))
         number += [concept.index] * len(rows)
     with write_binary(run.folder / _PROTOTYPES, private=True) as file:
         np.savez_compressed(file, image=np.stack(images), heat=np.stack(heat).astype(np.float32), concept=number)
     kept = found.as_dict()
+    for one, share in zip(kept["concepts"], shared, strict=True):
+        one["activated"] = share
     return {**kept, "run": folders[0].name, "others": [each.name for each in folders[1:]]}
 
 
@@ -150,9 +165,13 @@ class Reconstruction(Table):
     paper = "ParseCaps paper, supplement, table on the reconstruction loss"
     needs = (CEMRI,)
     columns = (
-        Column("weight 0.005", "ParseCaps", training={"losses": {"reconstruction": 0.005}}, unnamed=CONCEPTS),
+        Column("weight 0.005", "ParseCaps", training=_WEIGHT, unnamed=CONCEPTS),
         Column("weight 0.001", "ParseCaps", training={"losses": {"reconstruction": 0.001}}, unnamed=CONCEPTS),
         Column("without", "ParseCaps", note="no concepts, no decoder"),
+        replace(
+            AS_PRINTED, name="weight 0.005, as printed", training=_WEIGHT, unnamed=CONCEPTS, published="weight 0.005"
+        ),
+        replace(AS_PRINTED, name="without, as printed", published="without"),
     )
     protocol = Protocol("reconstruction", _SCALES)
     measures = (

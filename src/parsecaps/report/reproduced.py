@@ -119,6 +119,7 @@ class Reproduced:
     notes: Sequence[str] = ()
     remarks: Sequence[str] = ()
     missing: Sequence[str] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
     machine: str = ""
     picture: str = ""
     more: Mapping[str, Any] = field(default_factory=dict)

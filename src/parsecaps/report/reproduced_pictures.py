@@ -88,7 +88,7 @@ def draw_layers(
     """Number and dimension of the capsules from layer to layer: ours as lines, the printed ones dashed."""
     hollow: dict[str, Any] = {"markersize": 4, "markerfacecolor": "white"}
     with _panels(path, 2, 6.6, 2.9, ncols=3) as both:
-        for k, (axes, title) in enumerate(zip(both, ("capsules n", "dimension d"), strict=True)):
+        for k, (axes, title) in enumerate(zip(both, ("capsules, or their types", "dimension d"), strict=True)):
             for i, (name, ours) in enumerate(layers.items()):
                 colour, theirs = COLOURS[i % len(COLOURS)], printed.get(name, ())
                 places = [np.linspace(0, 1, len(pairs)) for pairs in (ours, theirs)]
@@ -115,7 +115,7 @@ def draw_curves_of(
                 width = 2.2 if number == 0 else 1.4
                 axes.plot(x, y, style, color=COLOURS[number % len(COLOURS)], linewidth=width, label=name)
             axes.set(title=title, xlabel=below, ylabel="" if i else beside)
-            axes.set_ylim(bottom=0)
+        all_axes[0].set_ylim(bottom=0)  # of all, once every curve is there: it ends the scaling
 
 
 def draw_speeds(path: Path, panels: Mapping[str, Mapping[str, Mapping[tuple[str, int], float]]]) -> None:

@@ -9,7 +9,7 @@ from parsecaps.rivals.ar_capsnet import ARCapsNet
 from parsecaps.rivals.capsnet import CapsNet
 from parsecaps.rivals.ccnn import CCNN, Coherence, CoherentCNN, Counter, Semantic, Uniqueness
 from parsecaps.rivals.class_capsules import ClassReconstruction, Margin
-from parsecaps.rivals.cnns import VGG19, ConvVGG16, DenseNet121, GoogLeNet, ResNet18, ResNet34, SqueezeNet
+from parsecaps.rivals.cnns import VGG16, VGG19, ConvVGG16, DenseNet121, GoogLeNet, ResNet18, ResNet34, SqueezeNet
 from parsecaps.rivals.concept_models import CBM, CEM, ConceptCrossEntropy, IntervenedClassification
 from parsecaps.rivals.deepcaps import DeepCaps
 from parsecaps.rivals.efficient_capsnet import EfficientCapsNet
@@ -21,10 +21,10 @@ from parsecaps.training.losses import TERMS
 
 for kinds in (
     (ResNet18, EfficientNetLite0, ResNet34, CBM, CEM, CCNN, CoherentCNN, DenseNet121, EfficientNetB0, GoogLeNet, VGG19),
-    (SqueezeNet, ConvVGG16, ProtoCaps, CapsNet, DeepCaps, OrthCaps, EfficientCapsNet, ARCapsNet, ThreeLayerCaps),
+    (VGG16, SqueezeNet, ConvVGG16, ProtoCaps, CapsNet, DeepCaps, OrthCaps, EfficientCapsNet, ARCapsNet, ThreeLayerCaps),
 ):
     MODELS.update((kind.__name__, kind) for kind in kinds)
-_CNNS = (ResNet18, ResNet34, DenseNet121, EfficientNetB0, GoogLeNet, VGG19, ConvVGG16)
+_CNNS = (ResNet18, ResNet34, DenseNet121, EfficientNetB0, GoogLeNet, VGG16, VGG19, ConvVGG16)
 TRUNKS.update((kind.__name__, as_trunk(kind)) for kind in _CNNS)
 TERMS += [IntervenedClassification, ConceptCrossEntropy, Semantic, Counter, Uniqueness, Coherence]
 TERMS += [Margin, ClassReconstruction, Attribute, ImageReconstruction, Prototype]
@@ -33,6 +33,7 @@ __all__ = [
     "CBM",
     "CCNN",
     "CEM",
+    "VGG16",
     "VGG19",
     "ARCapsNet",
     "CapsNet",

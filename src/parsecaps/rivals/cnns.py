@@ -113,22 +113,22 @@ class SequentialCNN(FeatureModel):
         super().add_heads(num_features, head, dropout)
 
 
-_VGG19 = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))  # channels and convolutions, a halving after each
-_VGG16 = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
 _HIDDEN = 4096
 _GRID = 7  # positions along a side that the first linear layer sees at most
 
 
-class VGG19(SequentialCNN):
-    """The network of Simonyan and Zisserman (2015) with 16 convolutions of 3 x 3 and three linear layers.
+class VGG(SequentialCNN):
+    """A network of Simonyan and Zisserman (2015): `stages` of convolutions of 3 x 3, and three linear layers.
 
     From scratch, without ImageNet weights. The last feature map is averaged to at most 7 x 7 for the linear layers,
-    which have most of the 140 million weights. Images up to 64 pixels are not halved after the last two stages.
+    which have most of the weights. Images up to 64 pixels are not halved after the last two stages.
     """
 
+    stages: ClassVar[tuple[tuple[int, int], ...]]
+
     def build_layers(self, *, head: Head = "parallel", width: float = 1.0, dropout: float = 0.5) -> None:
-        halvings = 3 if self.image_size <= SMALL_IMAGE else len(_VGG19)
-        self.layers = vgg_layers(_VGG19, self.in_channels, width, halvings)
+        halvings = 3 if self.image_size <= SMALL_IMAGE else len(self.stages)
+        self.layers = vgg_layers(self.stages, self.in_channels, width, halvings)
         last, hidden = self.map_channels, scaled(_HIDDEN, width)
         grid = self.image_size >> halvings
         self.pool = nn.AdaptiveAvgPool2d(_GRID) if grid > _GRID else nn.Identity()
@@ -145,7 +145,7 @@ class VGG19(SequentialCNN):
 
     @property
     def map_channels(self) -> int:
-        return scaled(_VGG19[-1][0], self.config["width"])
+        return scaled(self.stages[-1][0], self.config["width"])
 
     def up_to_map(self) -> Self:
         del self.linear, self.pool
@@ -153,6 +153,18 @@ class VGG19(SequentialCNN):
 
     def features(self, image: Tensor) -> Tensor:
         return self.linear(self.pool(self.last_map(image)))  # type: ignore[no-any-return]
+
+
+class VGG16(VGG):
+    """That with 13 convolutions, from scratch, without ImageNet weights."""
+
+    stages = ((64, 2), (128, 2), (256, 3), (512, 3), (512, 3))
+
+
+class VGG19(VGG):
+    """That with 16 convolutions, from scratch, without ImageNet weights."""
+
+    stages = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 4))
 
 
 class ConvVGG16(SequentialCNN):
@@ -163,8 +175,8 @@ class ConvVGG16(SequentialCNN):
     """
 
     def build_layers(self, *, head: Head = "parallel", width: float = 1.0) -> None:
-        self.layers = vgg_layers(_VGG16, self.in_channels, width, 3 if self.image_size <= SMALL_IMAGE else 4)
-        self.add_heads(scaled(_VGG16[-1][0], width), head)
+        self.layers = vgg_layers(VGG16.stages, self.in_channels, width, 3 if self.image_size <= SMALL_IMAGE else 4)
+        self.add_heads(scaled(VGG16.stages[-1][0], width), head)
 
 
 def vgg_layers(stages: Sequence[tuple[int, int]], in_channels: int, width: float, halvings: int) -> nn.Sequential:

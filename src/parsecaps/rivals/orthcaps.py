@@ -17,6 +17,7 @@ from parsecaps.rivals.deepcaps import halved
 
 _GRID = 28  # the width of the stem's grid in the authors' later code, at 224 pixels
 _CONVOLUTIONS = 4
+_NARROWEST = 4  # grid that a further block does not halve
 
 
 class OrthCaps(ClassCapsuleModel):
@@ -24,8 +25,10 @@ class OrthCaps(ClassCapsuleModel):
 
     The shallow network, after the paper's description: the code that it names was never published. Sizes are those of
     the authors' later code for 224 pixels: a stem of four convolutions, 8 primary types, a block of two capsule layers
-    with 16, and classes. Deviations: routing weights, pruning and entmax do what the paper says, not that code; each
-    layer ends with a squash, so that a length is a score from 0 to 1; and the stem halves smaller images less often.
+    with 16, and classes. Further `blocks`, by their types, make it deep, as in the ParseCaps paper's Tab. 4 (preset
+    "deep"); no more is known of them, and a grid of 4 is not halved. Deviations: routing weights, pruning and entmax do
+    what the paper says, not that code; each layer ends with a squash, so that a length is a score from 0 to 1; and the
+    stem halves smaller images less often.
 
     >>> model = OrthCaps.from_preset("medical", num_classes=3)
     >>> f"{sum(weight.numel() for weight in model.parameters()):,}"
@@ -34,6 +37,7 @@ class OrthCaps(ClassCapsuleModel):
 
     presets: ClassVar[Presets] = {
         "medical": {"image_size": 224},
+        "deep": {"image_size": 224, "types": 16, "blocks": (32, 64, 128)},  # the ParseCaps paper's Tab. 4
         "digits": {"image_size": 28},
         "tiny": {"image_size": 32, "stem_channels": (8, 8, 16, 16), "types": 4, "dim": 8},
     }
@@ -45,11 +49,13 @@ class OrthCaps(ClassCapsuleModel):
         *,
         stem_channels: Sequence[int] = (32, 64, 128, 128),
         types: int = 8,
+        blocks: Sequence[int] = (),
         dim: int = 16,
         theta: float = 0.7,
         dropout: float = 0.3,
     ) -> None:
-        check_counts(stem_channels=stem_channels, types=types, dim=dim)
+        blocks = blocks or (2 * types,)
+        check_counts(stem_channels=stem_channels, types=types, blocks=blocks, dim=dim)
         if len(stem_channels) != _CONVOLUTIONS:
             raise ValueError(f"stem_channels has {len(stem_channels)} numbers; give {_CONVOLUTIONS}")
         if not 0 <= dropout < 1:
@@ -57,16 +63,19 @@ class OrthCaps(ClassCapsuleModel):
         self.stem, width = _stem(self.in_channels, stem_channels, self.image_size)
         self.primary = OrthPrimaryCaps(in_channels=stem_channels[-1], types=types, dim=dim)
         self.pruning = CapsulePruning(types=types, theta=theta)
-        width = halved(width)
-        self.block = OrthBlock(width=width, in_types=types, types=2 * types, dim=dim)
-        width = halved(width)
-        self.classes = OrthClassCaps(
-            width=width, types=2 * types, dim=dim, num_classes=self.num_classes, dropout=dropout
-        )
+        width, made = halved(width), list[nn.Module]()
+        for out_types in blocks:
+            stride = 1 if made and width <= _NARROWEST else 2
+            made.append(OrthBlock(width=width, in_types=types, types=out_types, dim=dim, stride=stride))
+            width, types = halved(width) if stride == 2 else width, out_types
+        self.block = made[0] if len(made) == 1 else nn.ModuleList(made)
+        self.classes = OrthClassCaps(width=width, types=types, dim=dim, num_classes=self.num_classes, dropout=dropout)
 
     def capsules(self, image: Tensor) -> Tensor:
-        primary = self.pruning(self.primary(self.stem(image)))
-        return self.classes(self.block(primary))  # type: ignore[no-any-return]
+        u = self.pruning(self.primary(self.stem(image)))
+        for block in self.block if isinstance(self.block, nn.ModuleList) else [self.block]:
+            u = block(u)
+        return self.classes(u)  # type: ignore[no-any-return]
 
 
 class OrthPrimaryCaps(CapsuleLayer):
@@ -174,7 +183,9 @@ class OrthogonalAttention(nn.Module):
 
     def couplings(self, votes: Tensor) -> Tensor:
         """How much of each child each parent takes, at each position: (B, parents, children, h, w)."""
-        logits = einsum(householder(self.choose), votes, "d j i k, b j k d h w -> b j i h w")
+        v = F.normalize(self.choose, dim=-1)  # H u = u - 2 v (v' u), without the matrix
+        inside = einsum(v, votes, "d j k, b j k d h w -> b j d h w")
+        logits = votes.sum(3) - 2 * einsum(v, inside, "d j i, b j d h w -> b j i h w")
         return entmax(logits / math.sqrt(votes.shape[3]), 1.5, dim=2)
 
 
@@ -204,21 +215,21 @@ class OrthConvCaps(nn.Module):
 
 
 class OrthBlock(CapsuleLayer):
-    """Two layers, the first of which halves the grid, and a shortcut: pointwise, halved and normalised; then a squash.
+    """Two layers, the first with the stride, and a shortcut: pointwise, as strided and normalised; then a squash.
 
     Shapes:
         - input: (B, width * width * in_types, dim)
-        - output: (B, n, dim), n being types * ceil(width / 2) ** 2
+        - output: (B, n, dim), n being types * ceil(width / stride) ** 2
     """
 
-    def __init__(self, *, width: int, in_types: int, types: int, dim: int) -> None:
+    def __init__(self, *, width: int, in_types: int, types: int, dim: int, stride: int = 2) -> None:
         super().__init__()
         self.width = width
-        self.first = OrthConvCaps(width=width, in_types=in_types, types=types, dim=dim, stride=2)
-        self.second = OrthConvCaps(width=-(-width // 2), in_types=types, types=types, dim=dim)
+        self.first = OrthConvCaps(width=width, in_types=in_types, types=types, dim=dim, stride=stride)
+        self.second = OrthConvCaps(width=-(-width // stride), in_types=types, types=types, dim=dim)
         norm = nn.BatchNorm2d(types * dim)
         nn.init.constant_(norm.weight, 1 / math.sqrt(dim))  # a length of 1: what is routed still counts beside it
-        self.shortcut = nn.Sequential(nn.Conv2d(in_types * dim, types * dim, 1, 2, bias=False), norm)
+        self.shortcut = nn.Sequential(nn.Conv2d(in_types * dim, types * dim, 1, stride, bias=False), norm)
 
     def forward(self, u: Tensor) -> Tensor:
         routed = self.second(self.first(u))

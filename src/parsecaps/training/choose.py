@@ -14,6 +14,7 @@ from parsecaps.data.reading import read_image
 from parsecaps.data.splits import rows_of
 from parsecaps.files.untrusted import checked
 from parsecaps.models import PretrainedModel, find_model
+from parsecaps.models.parsecaps import LEAST_IMAGE
 from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
 from parsecaps.training.losses import find_terms, loss_weight
 
@@ -174,6 +175,7 @@ def _choose_network(choosing: _Choosing, data: DataSet, look: Look, images: int)
         few = _is_few(choosing.config, images)
         sizes = [each for each in IMAGE_SIZES if each <= (LARGEST_OF_FEW if few else side)]
         size, why = max((each for each in sizes if each <= side), default=IMAGE_SIZES[0]), wide
+        size = max(size, LEAST_IMAGE.get(preset, size))
         if few and side > LARGEST_OF_FEW:
             why = f"{wide}, and {images:,} training images teach no finer detail"
         published = presets[preset].get("image_size", size)
@@ -259,7 +261,8 @@ def _choose_losses(choosing: _Choosing, data: DataSet, train: Sequence[int]) -> 
         return
     losses = ["classification"]
     if with_concepts and num_concepts:
-        losses += ["presentation", "triplet"] if kind.has_capsules else ["presentation"]
+        of_concepts = ("presentation", "triplet") if kind.has_capsules else ("presentation",)
+        losses += [name for name in of_concepts if weights[name]]
         if config.model.head == "bottleneck" and weights["intervention"]:
             losses.append("intervention")
     if num_concepts and kind.has_capsules and weights["reconstruction"] and with_concepts < len(train):

@@ -77,7 +77,10 @@ class Plan:
                 callbacks.log(f"{title}: {line}")
         if not check.safe:
             reasons = "; ".join(check.reasons)
-            more = f"see all of it with parsecaps data check {section.path}"
+            split = f" --split {section.split}" if section.split else ""
+            more = f"see all of it with parsecaps data check {section.path}{split}"
+            if "--fix-split" in reasons:  # whether pictures look the same depends on the size
+                more += f" --size {config.model.image_size}"
             raise ValueError(f"training would be unsafe: {reasons}; {more}")
         for choice in choices:
             callbacks.log(str(choice))
