@@ -290,8 +290,8 @@ def load_config(
 ) -> Config:
     """The settings of a training run: the defaults, changed by a YAML file, `section.key=value` lines and `values`.
 
-    The path may be the name of settings of the package (`shipped_configs`), unless a file is called so. A file may begin
-    with those of one of the package: `like: NAME`.
+    The path may be the name of settings of the package (`shipped_configs`), unless a file is called so. A file may
+    begin with those of the package: `like: NAME`.
 
     >>> load_config(None, ["training.epochs=5", "augmentation.flip=false"]).training.epochs
     5
@@ -370,8 +370,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         return [content]
     if like not in shipped_configs():
         raise ValueError(f"{path}: like is {shown(like)}; leave it out, or give one of {', '.join(shipped_configs())}")
-    with as_file(_SHIPPED / f"{like}.yaml") as base:
-        return [*_read(base), content]
+    return [*_read(Path(str(_SHIPPED / f"{like}.yaml"))), content]
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
