@@ -97,7 +97,7 @@ class RoutingSpeed:
         others = [cost.routing for cost in self.costs if cost.routing != OURS]
         ratios = []
         for keys in product(others, SCOPES, PHASES, sizes):
-            named = dict(zip(("other", "scope", "phase", "batch_size"), keys, strict=True))
+            named: dict[str, Any] = dict(zip(("other", "scope", "phase", "batch_size"), keys, strict=True))
             ratios.append({**named, "ratio": self.ratio(*keys), "ratio_of_medians": self.ratio(*keys, medians=True)})
         times = [{**asdict(time), "images_per_second": time.images_per_second} for time in self.times]
         costs = [asdict(cost) for cost in self.costs]
