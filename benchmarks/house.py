@@ -22,9 +22,9 @@ from typing import Any
 PACKAGE = "parsecaps"
 BARS = {  # the goal is 36,500 lines, and 29,500 of the core: these two only fall
     "files": 235,
-    "lines": 38_000,
-    "lines of the core": 31_150,
-    "lines of templates, YAML and JSON": 1_940,
+    "lines": 37_800,
+    "lines of the core": 30_500,
+    "lines of templates, YAML and JSON": 1_780,
     "files run by train": 100,
     "files run by predict": 70,
     "files run by explain": 100,
