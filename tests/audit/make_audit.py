@@ -35,7 +35,10 @@ def make_audit(*, resamples: int = 30) -> Audit:
         explained=Completeness(0.95, 0.9, 0.6, 0.8, 0.9, CASES),
     )
     share = np.full(NUM_BINS, 1 / NUM_BINS).tolist()
-    layers = [LayerSimilarity("primary", 256, 8, 100, 0.1, share, 0.0), LayerSimilarity("top", 1, 8, 0, None, share, 1)]
+    layers = [
+        LayerSimilarity(*each, share, share, empty)
+        for *each, empty in (("primary", 256, 8, 100, 0.1, 0.0), ("top", 1, 8, 0, None, 1))
+    ]
     return Audit(
         model="ParseCaps",
         data="phantom",

@@ -128,6 +128,6 @@ def choose_columns(columns: Sequence[Column], wanted: Sequence[str], table: str)
         if name.casefold() not in known:
             names = dict.fromkeys(each.name for each in known.values())
             near = get_close_matches(name.casefold(), known, n=1)
-            advice = f"did you mean {known[near[0]].name!r}, " if near else "choose "
-            raise ValueError(f"{table} knows no model {name!r}; {advice}one of {'; '.join(names)}")
+            advice = f"did you mean {known[near[0]].name!r}? It knows" if near else "choose one of"
+            raise ValueError(f"{table} knows no model {name!r}; {advice} {'; '.join(names)}")
     return [known[name.casefold()] for name in wanted]
