@@ -113,7 +113,7 @@ def test_the_pages_open_from_a_disk_and_can_be_searched(site: Path) -> None:
         asked: list[str] = []
         opened.on("request", lambda request: asked.append(request.url))
         opened.goto((site / "how_it_works.html").as_uri())
-        assert opened.locator("svg.network").bounding_box()["width"] > 400
+        assert opened.locator("svg.network").first.bounding_box()["width"] > 400
         opened.goto((site / "index.html").as_uri())
         opened.locator("input.md-search__input").click()
         opened.keyboard.type("conformal")
