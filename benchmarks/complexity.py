@@ -81,24 +81,29 @@ class RoutingGrowth:
         return [name for name in MEASURED if getattr(self, name)]
 
     @property
-    def exponents(self) -> dict[str, float]:
-        return {name: exponent(self.children, getattr(self, name)) for name in self.measured}
+    def exponents(self) -> dict[str, float | None]:
+        """None where fewer than two values can be told from 0."""
+        return {name: exponent(self.children, getattr(self, name), _LEAST.get(name, 0)) for name in self.measured}
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "exponents": self.exponents}
 
 
 MEASURED = {"seconds": "time, ms", "multiply_adds": "multiply-adds, million", "memory": "memory, MB"}
+_LEAST = {"memory": 5e5}  # what a process grows by anyway
 _UNITS = {"seconds": 1e-3, "multiply_adds": 1e6, "memory": 1e6}
 
 
-def exponent(children: Sequence[int], values: Sequence[float]) -> float:
-    """The exponent of the power law nearest to some values, by least squares of the logarithms.
+def exponent(children: Sequence[int], values: Sequence[float], least: float = 0) -> float | None:
+    """The exponent of the power law nearest to the values above the `least`, by least squares of the logarithms.
 
-    >>> round(exponent([64, 256, 1024], [3 * 64**1.5, 3 * 256**1.5, 3 * 1024**1.5]), 6)
+    >>> round(exponent([64, 256, 1024], [0.0, 3 * 256**1.5, 3 * 1024**1.5]), 6)
     1.5
     """
-    slope, _ = np.polyfit(np.log(children), np.log(np.maximum(values, 1e-12)), 1)
+    told = [(n, value) for n, value in zip(children, values, strict=True) if value > least]
+    if len(told) < 2:
+        return None
+    slope, _ = np.polyfit(*np.log(told).T, 1)
     return float(slope)
 
 
@@ -136,7 +141,7 @@ def growth_tables(growths: Sequence[RoutingGrowth]) -> list[Table]:
         table = plain_table(f"{MEASURED[key]}, one image", *columns)
         for growth in growths:
             values = [f"{value / _UNITS[key]:,.2f}" for value in getattr(growth, key)]
-            table.add_row(growth.routing, *values, f"{growth.exponents[key]:.2f}")
+            table.add_row(growth.routing, *values, _power(growth.exponents[key]))
         tables.append(table)
     return tables
 
@@ -149,14 +154,19 @@ def draw_growth(growths: Sequence[RoutingGrowth], path: Path) -> None:
     keys = growths[0].measured
     for axes, key in zip(figure.subplots(1, len(keys)), keys, strict=True):
         for growth in growths:
-            values = [value / _UNITS[key] for value in getattr(growth, key)]
+            least = _LEAST.get(key, 0)
+            values = [value / _UNITS[key] if value > least else np.nan for value in getattr(growth, key)]
             style = "o-" if "cell" in growth.routing else "s--"
-            axes.plot(growth.children, values, style, label=f"{growth.routing} ({growth.exponents[key]:.2f})")
+            axes.plot(growth.children, values, style, label=f"{growth.routing} ({_power(growth.exponents[key])})")
         axes.set(xscale="log", yscale="log", xlabel="children", title=MEASURED[key])
         axes.set_xticks(growths[0].children, [f"{n:,}" for n in growths[0].children])
         axes.minorticks_off()
         axes.legend(fontsize=6, title="exponent in brackets", title_fontsize=6)
     figure.savefig(path, dpi=150)
+
+
+def _power(exponent: float | None) -> str:
+    return "-" if exponent is None else f"{exponent:.2f}"
 
 
 @torch.inference_mode()

@@ -15,7 +15,7 @@ def test_every_routing_is_measured_at_every_size(tmp_path: Path) -> None:
     for growth in growths:
         assert growth.children == [64, 256]
         assert 0 < growth.multiply_adds[0] < growth.multiply_adds[1]
-    found = {growth.routing: growth.exponents["multiply_adds"] for growth in growths}
+    found = {growth.routing: growth.exponents["multiply_adds"] or 0 for growth in growths}
     assert found["dynamic to classes"] == pytest.approx(1, abs=0.05)  # a vote of every child for every class
     assert found["saa cell, all children"] > found["saa cell, radius 2"] + 0.2
     assert found["saa to classes"] < found["dynamic to classes"]
