@@ -27,7 +27,7 @@ from parsecaps.metrics.comparison import COMPARED
 from parsecaps.metrics.conformal import ConformalQuantiles, prediction_sets
 from parsecaps.metrics.metric import compute
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.metrics.table import find_metric
+from parsecaps.metrics.registry import find_metric
 
 SCORES = ("accuracy", "balanced_accuracy", "macro_f1", "macro_auroc", "brier", "nll", "ece")
 SEPARATIONS = {"harder": 2.0, "easier": 3.5}

@@ -94,7 +94,7 @@ def test_without_any_object_it_is_one_line(model: Path, tmp_path: Path, monkeypa
         return whole(name, *arguments, **options)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    monkeypatch.delitem(sys.modules, "parsecaps.export.dicom")
+    monkeypatch.delitem(sys.modules, "parsecaps.export.dicom_report")
     fails("explain", model, nobody, "--dicom", "out")
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from parsecaps.cli import app
 from parsecaps.models import MODELS, find_model
-from parsecaps.paper import pace, run_table, tables
+from parsecaps.paper import run_table, slowdown, tables
 from parsecaps.paper.listing import BUDGETS, stored_listing
 from parsecaps.paper.tables import TABLES, measure_listing
 from parsecaps.paper.timing import Effort
@@ -108,7 +108,7 @@ def test_what_is_listed_is_what_there_is(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_the_list_is_measured_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pace, "_time_step", lambda config, load: 1e-3)
+    monkeypatch.setattr(slowdown, "_time_step", lambda config, load: 1e-3)
     result = run("classification", "--list", "--measure", "--models", "PlainCNN")
     assert result.exit_code == 0, result.output
     row = next(line for line in result.stdout.splitlines() if "minutes" in line)
@@ -138,10 +138,10 @@ def test_a_training_that_fails_ends_with_1_and_says_why(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("table", "model"), [("affnist", "CapsNet"), ("skin", "ProtoCaps")])
 def test_a_step_is_really_timed(table: str, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Of models whose losses are about the image that they draw, without and with concepts."""
-    config = pace._config
-    monkeypatch.setattr(pace, "_config", lambda load: config(replace(load, size=40)))
-    monkeypatch.setattr(pace, "_BATCH", 2)
-    monkeypatch.setattr(pace, "_STEPS", Effort(rounds=1, seconds=0.0, turn=0.0))
+    config = slowdown._config
+    monkeypatch.setattr(slowdown, "_config", lambda load: config(replace(load, size=40)))
+    monkeypatch.setattr(slowdown, "_BATCH", 2)
+    monkeypatch.setattr(slowdown, "_STEPS", Effort(rounds=1, seconds=0.0, turn=0.0))
     monkeypatch.setenv("PARSECAPS_CACHE", str(tmp_path / "cache"))
     result = run(table, "--list", "--measure", "--models", model)
     assert result.exit_code == 0, result.output

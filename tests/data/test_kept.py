@@ -10,7 +10,7 @@ from pydicom.data import get_testdata_file
 from pydicom.dataset import Dataset
 from pydicom.uid import ExplicitVRBigEndian, JPEG2000Lossless, RLELossless
 
-from parsecaps.data.kept import kept_file
+from parsecaps.data.deidentify import kept_file
 from parsecaps.data.reading import read_image
 from tests.data.image_files import colour, dicom, grey, write_cemri, write_dicom
 from tests.messages import refused

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsecaps.data.tables import Table, read_table, text_cell
+from parsecaps.data.spreadsheets import Table, read_table, text_cell
 from tests.messages import message, refused
 
 

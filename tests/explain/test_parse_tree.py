@@ -12,7 +12,7 @@ import torch
 from parsecaps.data.preparation import Preparation
 from parsecaps.data.raw_image import RawImage
 from parsecaps.explain.attribution_path import AttributionPath, Target, trace
-from parsecaps.explain.evidence import EvidenceFlow, Region, choose, evidence_flow, hills
+from parsecaps.explain.evidence import EvidenceFlow, Region, choose, evidence_flow, watershed
 from parsecaps.explain.parse_tree import ParseTree, parse_tree
 from parsecaps.explain.strict_tree import strict_network
 from parsecaps.nn.recorder import RecordedStage, RecordedWay
@@ -157,9 +157,14 @@ def test_in_a_strict_tree_each_capsule_has_one_parent(kind: str) -> None:
     assert {tree.strict for tree in whole} == {False}
 
 
-def test_hills_by_hand() -> None:
+def test_watershed_by_hand() -> None:
     evidence = torch.tensor([[5.0, 3, 0, 0, 0], [2, 0, 0, 1, 2], [0, 0, 0, 0, 4], [0, 0, 0, 0, 0], [1, 0, 0, 2, 2]])
-    assert [hill.tolist() for hill in hills(evidence.flatten().numpy(), 5)] == [[0, 1, 5], [14, 9, 8], [23, 24], [20]]
+    assert [hill.tolist() for hill in watershed(evidence.flatten().numpy(), 5)] == [
+        [0, 1, 5],
+        [14, 9, 8],
+        [23, 24],
+        [20],
+    ]
 
 
 def test_a_place_is_around_nine_tenths() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pydicom
 
 from parsecaps.explain.explanation import Explanation
-from parsecaps.export.dicom import write_dicom
+from parsecaps.export.dicom_report import write_dicom
 from parsecaps.model import Model
 
 

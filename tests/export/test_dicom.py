@@ -12,7 +12,7 @@ import torch
 
 from parsecaps import __version__
 from parsecaps.data.sources import open_data
-from parsecaps.export.dicom import WARNING, DicomSource, write_dicom
+from parsecaps.export.dicom_report import WARNING, DicomSource, write_dicom
 from parsecaps.model import Model
 from parsecaps.models.pretrained import weights_digest
 from parsecaps.prediction.files import ImageFile
@@ -228,7 +228,7 @@ def test_sloppy_headers_are_taken_as_far_as_dicom_allows(model: Model, tmp_path:
 
 def test_a_source_that_is_too_large_gives_no_map(model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = model.explain(studies.slice_of_ct(tmp_path / "ct.dcm"), trees=0)
-    monkeypatch.setattr("parsecaps.export.dicom._MOST_PIXELS", 64 * 64 - 1)
+    monkeypatch.setattr("parsecaps.export.dicom_report._MOST_PIXELS", 64 * 64 - 1)
     written = write_dicom(model, [said], tmp_path / "out")
     assert [len(found) for found in read_objects(tmp_path / "out").values()] == [1, 1, 0]
     message(*written.errors)

@@ -11,7 +11,7 @@ from parsecaps import load_config
 from parsecaps.config import Config
 from parsecaps.models import ParseCaps
 from parsecaps.models.summary import count_parameters
-from parsecaps.training.losses import loss_weight
+from parsecaps.training.terms import loss_weight
 from tests.messages import refused
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"

@@ -3,11 +3,11 @@
 import pytest
 
 from parsecaps.models import all_models
-from parsecaps.paper.affnist import COLUMNS as AFFNIST
-from parsecaps.paper.classification import COLUMNS as CLASSIFICATION
+from parsecaps.paper.affine_digits import COLUMNS as AFFNIST
 from parsecaps.paper.skin import COLUMNS as SKIN
 from parsecaps.paper.skin import LOSSES
 from parsecaps.paper.table import published
+from parsecaps.paper.tumours import COLUMNS as CLASSIFICATION
 
 COUNTS = {"meningioma": 708, "glioma": 1426, "pituitary": 930}  # slices of CE-MRI
 

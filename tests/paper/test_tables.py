@@ -19,9 +19,9 @@ from parsecaps.data.sources import open_data
 from parsecaps.data.splits import divide
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.models import find_model
-from parsecaps.paper import routing
+from parsecaps.paper import routing_table
 from parsecaps.paper.cells import AS_PRINTED, Request, Scale, choose_columns
-from parsecaps.paper.concepts import on_edges
+from parsecaps.paper.concept_figures import on_edges
 from parsecaps.paper.leak import BY_PATIENT, TWICE, divisions, over_patients
 from parsecaps.paper.needs import PH2, PH2D7, find, share_cases
 from parsecaps.paper.needs import PHANTOM as DRAWN
@@ -268,9 +268,11 @@ def test_digits_are_tested_changed_and_unchanged(tmp_path: Path) -> None:
 
 
 def test_routings_are_compared_by_accuracy_speed_and_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(routing._EFFORTS, "quick", Effort(rounds=1, seconds=0.0, turn=0.0))
-    measured = routing.measure_routings
-    monkeypatch.setattr(routing, "measure_routings", lambda effort, log: measured(effort, memory=False, preset="tiny"))
+    monkeypatch.setitem(routing_table._EFFORTS, "quick", Effort(rounds=1, seconds=0.0, turn=0.0))
+    measured = routing_table.measure_routings
+    monkeypatch.setattr(
+        routing_table, "measure_routings", lambda effort, log: measured(effort, memory=False, preset="tiny")
+    )
     digits = write_mnist(tmp_path / "mnist", 40)
     reproduce("routing", data=[f"mnist:{digits}"], models=["SAA", "dynamic"], out=tmp_path / "out", callbacks=QUIET)
     stored = look(tmp_path / "out", "routing")

@@ -13,8 +13,8 @@ from parsecaps.explain.attribution_path import Target
 from parsecaps.models import load_model
 from parsecaps.nn.heads import RATE
 from parsecaps.rivals import CCNN, CoherentCNN, ResNet18
-from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.messages import refused
 from tests.models.contract import ExportContract, ModelContract, warmed_up

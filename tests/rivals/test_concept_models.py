@@ -10,8 +10,8 @@ from torch import Tensor
 from parsecaps.config import TrainingSection
 from parsecaps.models import load_model
 from parsecaps.rivals import CBM, CEM, ResNet18
-from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.models.contract import CompileContract, ExportContract, ModelContract, warmed_up
 

@@ -13,7 +13,7 @@ from parsecaps.model import Model
 from parsecaps.prediction.files import find_files
 from parsecaps.prediction.predict import Prediction, predict_files
 from parsecaps.serve.documents import Answer, ModelDocument
-from parsecaps.serve.service import told
+from parsecaps.serve.service import redact
 from parsecaps.serve.uploads import Upload
 from tests.data.image_files import grey, write_dicom, write_samples
 from tests.messages import LIBRARY, message
@@ -139,4 +139,4 @@ def test_nothing_of_a_patient_comes_back_or_is_logged(
 def test_a_library_is_not_quoted_about_a_dicom() -> None:
     upload = Upload("a.dcm", Path("/spool/7"))
     error = "/spool/7 is a damaged DICOM (bad value (0010,0010) 'Doe^Jane'); replace the file"
-    message(told(error, upload))
+    message(redact(error, upload))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from parsecaps import fit
 from parsecaps.cli import app
-from parsecaps.data.phantom.draw import draw
+from parsecaps.data.phantom.drawing import draw
 from parsecaps.serve.review_store import Mark
 from parsecaps.training.callbacks import Callbacks
 from tests.data.image_files import colour, write_dicom

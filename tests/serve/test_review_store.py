@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parsecaps.data.kept import KeptFile
+from parsecaps.data.deidentify import KeptFile
 from parsecaps.serve.review_store import Review, ReviewStore, manifest_text, settle, write_reviews
 from tests.messages import refused
 

@@ -8,8 +8,8 @@ import pytest
 from parsecaps.text.clauses import clauses, stretches
 from parsecaps.text.finding import Findings, weigh
 from parsecaps.text.lexicon import Lexicon
-from parsecaps.text.pieces import PieceReader, Role, blank_english
-from parsecaps.text.statements import statements
+from parsecaps.text.negation import statements
+from parsecaps.text.tokens import PieceReader, Role, blank_english
 from studies import text_scores as scoring
 
 SENTENCES = Path(__file__).with_name("sentences.yaml")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from parsecaps.cli import app
 from parsecaps.text import Lexicon, annotate_table, find_concepts, propose_lexicon
 from parsecaps.text.phrases import noun_phrases
-from parsecaps.text.pieces import PieceReader
+from parsecaps.text.tokens import PieceReader
 from tests.messages import refused
 
 EMPTY = Lexicon(())

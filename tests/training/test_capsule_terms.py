@@ -14,8 +14,8 @@ from parsecaps.rivals.class_capsules import ClassReconstruction, Margin
 from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.build import join_processes
-from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.messages import refused
 from tests.training.make import PHANTOM, train

@@ -9,8 +9,8 @@ from parsecaps.config import load_config
 from parsecaps.data.batches import Augmentation
 from parsecaps.functional import consistency_loss
 from parsecaps.run import Run
-from parsecaps.training.losses import Classification, Consistency
 from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.terms import Classification, Consistency
 from parsecaps.types import Batch, Output
 from tests.messages import refused
 from tests.training.make import PHANTOM, train

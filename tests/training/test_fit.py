@@ -18,8 +18,8 @@ from parsecaps.training import DivergedError
 from parsecaps.training import objective as objective_module
 from parsecaps.training.callbacks import Callbacks
 from parsecaps.training.checkpoint import read_checkpoint, read_tensors
-from parsecaps.training.losses import Loss, Term
 from parsecaps.training.objective import EpochMeans
+from parsecaps.training.terms import Loss, Term
 from parsecaps.types import Batch, Output
 from tests.data.make import folder_of_pictures
 from tests.messages import refused

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from parsecaps.config import load_config
 from parsecaps.models import ParseCaps
 from parsecaps.nn.heads import Bottleneck
-from parsecaps.training.losses import Intervention, TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.terms import Intervention, TermContext
 from parsecaps.types import Batch, Mixed, Output
 
 NAN = float("nan")

@@ -22,9 +22,9 @@ from parsecaps.models import ParseCaps
 from parsecaps.training.build import class_weights, concept_weights, pixel_statistics
 from parsecaps.training.checkpoint import Position, read_checkpoint
 from parsecaps.training.loop import LossWatch, MovingAverage
-from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.training.optimizer import Schedule
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch
 from tests.data.make import folder_of_pictures
 from tests.data.test_batches import prepared as prepared_values

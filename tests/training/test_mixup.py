@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 from parsecaps.config import load_config
 from parsecaps.functional import class_loss
-from parsecaps.training.losses import Classification
 from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.terms import Classification
 from parsecaps.types import Batch, Mixed, Output
 from tests.training.make import PHANTOM, train
 

@@ -14,7 +14,8 @@ from parsecaps.config import load_config
 from parsecaps.functional import class_loss, diversity_loss, presentation_loss, reconstruction_loss, triplet_loss
 from parsecaps.models import ParseCaps, PlainCNN
 from parsecaps.training.checkpoint import read_checkpoint
-from parsecaps.training.losses import (
+from parsecaps.training.objective import EpochMeans, Objective
+from parsecaps.training.terms import (
     TERMS,
     Classification,
     Diversity,
@@ -24,7 +25,6 @@ from parsecaps.training.losses import (
     Term,
     Triplet,
 )
-from parsecaps.training.objective import EpochMeans, Objective
 from parsecaps.types import Batch, Output
 from tests.messages import refused
 from tests.training.make import PHANTOM, train
@@ -333,7 +333,7 @@ class Sparsity(Term):
 
 def test_a_loss_from_outside_is_one_more_term(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is in the total, the history, the log and the checkpoint, and nothing else knows of it."""
-    monkeypatch.setattr("parsecaps.training.losses.TERMS", terms := [*TERMS, Sparsity])
+    monkeypatch.setattr("parsecaps.training.terms.TERMS", terms := [*TERMS, Sparsity])
     monkeypatch.setattr("parsecaps.training.objective.TERMS", terms)
     with refused(ValueError):
         train(load_config(None, [*PHANTOM, "training.losses.sparsety=1"]), run_folder=tmp_path / "run")

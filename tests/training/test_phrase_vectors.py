@@ -10,9 +10,9 @@ from parsecaps.config import load_config
 from parsecaps.functional import presentation_loss, triplet_loss
 from parsecaps.run import Run
 from parsecaps.training.fit import fit
-from parsecaps.training.losses import Presentation, TermContext, Triplet
 from parsecaps.training.objective import Objective
 from parsecaps.training.phrase_vectors import phrase_vectors
+from parsecaps.training.terms import Presentation, TermContext, Triplet
 from parsecaps.types import Batch, Output
 from tests.messages import refused
 from tests.training.make import PHANTOM

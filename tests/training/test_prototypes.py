@@ -21,8 +21,8 @@ from parsecaps.run import Run
 from parsecaps.training import loop
 from parsecaps.training.callbacks import Callbacks, Progress
 from parsecaps.training.checkpoint import read_tensors
-from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch, Output
 from tests.training.make import train
 from tests.training.test_processes import SCRIPT, run

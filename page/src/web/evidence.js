@@ -26,7 +26,7 @@ const sum = (values) => values.reduce((total, value) => total + value, 0);
  * @param {number} width
  * @returns {number[][]}
  */
-export function hills(evidence, width) {
+export function watershed(evidence, width) {
   const summit = Array.from({ length: width * width }, (_, place) => {
     const row = Math.floor(place / width), column = place % width;
     let best = -1, highest = -Infinity;
@@ -66,7 +66,7 @@ export function allRegions(levels, top, least) {
   const waiting = [{ level: levels.length - 1, evidence: top, parent: null }];
   for (let next = waiting.pop(); next; next = waiting.pop()) {
     const { level, evidence, parent } = next, { width, down } = levels[level];
-    for (const capsules of hills(evidence, width)) {
+    for (const capsules of watershed(evidence, width)) {
       const shares = capsules.map((place) => evidence[place]), share = sum(shares);
       if (share < least) continue;
       const region = { level, capsules, shares, share, parent };

@@ -50,7 +50,7 @@ def explain(
     from parsecaps.model import Model
 
     if dicom is not None:
-        from parsecaps.export.dicom import dicom_folder, write_dicom
+        from parsecaps.export.dicom_report import dicom_folder, write_dicom
 
     chosen = given.load()
     if files is not None:

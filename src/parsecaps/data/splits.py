@@ -16,7 +16,7 @@ import numpy as np
 
 from parsecaps.config import DataSection
 from parsecaps.data.cases import SPLITS, Case, DataSet, Division, Problem, Split
-from parsecaps.data.tables import CaseList, read_table, text_cell
+from parsecaps.data.spreadsheets import CaseList, read_table, text_cell
 from parsecaps.files.writing import write_atomically
 
 Key = tuple[str, int | None]  # how a split file names a case: the image, and the frame where there are several

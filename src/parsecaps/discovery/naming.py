@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parsecaps.data.tables import read_table
+from parsecaps.data.spreadsheets import read_table
 from parsecaps.discovery.discover import Discovery, check_unlabelled
 from parsecaps.evaluation import write_card
 from parsecaps.explain.case_memory import THUMBNAILS_FILE, read_thumbnails

@@ -157,7 +157,7 @@ def all_regions(levels: Sequence[Level], top: Tensor, min_share: float) -> list[
     waiting: list[tuple[int, np.ndarray, Region | None]] = [(len(levels) - 1, top.cpu().numpy(), None)]
     while waiting:
         level, evidence, parent = waiting.pop()
-        for capsules in hills(evidence, levels[level].width):
+        for capsules in watershed(evidence, levels[level].width):
             shares = evidence[capsules]
             if shares.sum() < min_share:
                 continue
@@ -186,12 +186,12 @@ def choose(regions: Sequence[Region], max_nodes: int) -> list[Region]:
     return chosen
 
 
-def hills(evidence: np.ndarray, width: int) -> list[np.ndarray]:
+def watershed(evidence: np.ndarray, width: int) -> list[np.ndarray]:
     """Split what lies on a square grid into hills: each place goes with the highest of those around it, up to a top.
 
     Places without evidence belong to none. The tops come first, and the highest hill first.
 
-    >>> [hill.tolist() for hill in hills(np.array([0.0, 1, 0, 3, 2, 1, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]), 4)]
+    >>> [hill.tolist() for hill in watershed(np.array([0.0, 1, 0, 3, 2, 1, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0]), 4)]
     [[8, 4, 1, 5], [3]]
     """
     grid = np.pad(evidence.reshape(width, width), 1, constant_values=-1)

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from parsecaps.metrics.concepts import THRESHOLD
     from parsecaps.metrics.conformal import Sets
     from parsecaps.metrics.metric import Metric, Weighted
+    from parsecaps.metrics.registry import METRICS, find_metric
     from parsecaps.metrics.scores import FoldScores, Scores, score, score_sets
-    from parsecaps.metrics.table import METRICS, find_metric
 
 __all__ = [
     "METRICS",
@@ -44,7 +44,7 @@ _NAMES = {
     "concepts": "THRESHOLD",
     "metric": "Metric Weighted",
     "scores": "FoldScores Scores score score_sets",
-    "table": "METRICS find_metric",
+    "registry": "METRICS find_metric",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 

@@ -13,8 +13,8 @@ from parsecaps.metrics.bootstrap import SIGNED_SHARE, Bounds, Score, interval
 from parsecaps.metrics.metric import compute, p_equals, p_value
 from parsecaps.metrics.patients import PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
+from parsecaps.metrics.registry import find_metric
 from parsecaps.metrics.scores import score
-from parsecaps.metrics.table import find_metric
 from parsecaps.types import Grid
 
 COMPARED = ("accuracy", "balanced_accuracy", "macro_auroc")

@@ -18,7 +18,7 @@ from parsecaps.metrics.conformal import LabelledSets, Sets
 from parsecaps.metrics.metric import Cases, Metric, Part, measure
 from parsecaps.metrics.patients import OtherViews, PatientAnswers, PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.metrics.table import METRICS, score_tables
+from parsecaps.metrics.registry import METRICS, score_tables
 from parsecaps.types import Grid
 
 

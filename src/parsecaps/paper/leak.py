@@ -16,10 +16,10 @@ from parsecaps.data.splits import hold_out
 from parsecaps.metrics import Difference, means
 from parsecaps.metrics.predictions import Predictions, group_numbers
 from parsecaps.paper.cells import Column, Load, Log, Measured, Request, Scale
-from parsecaps.paper.classification import COLUMNS
 from parsecaps.paper.needs import CEMRI, Cases, choose_data, share_cases, thin
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
 from parsecaps.paper.table import EQUAL, Table, Work, in_points
+from parsecaps.paper.tumours import COLUMNS
 from parsecaps.report.reproduced import Measure, Row, Section
 from parsecaps.run import Run
 

@@ -16,7 +16,7 @@ from parsecaps.explain.attribution import Target
 from parsecaps.metrics import Difference, Score, Scores
 from parsecaps.metrics.metric import compute
 from parsecaps.metrics.predictions import Predictions
-from parsecaps.metrics.table import find_metric
+from parsecaps.metrics.registry import find_metric
 from parsecaps.model import Model
 from parsecaps.models import find_model
 from parsecaps.paper.cells import Column, Measured, Request, Scale

@@ -20,7 +20,7 @@ from parsecaps.models.summary import count_parameters
 from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.listing import duration, fitting_epochs
 from parsecaps.paper.needs import Cases, Need, scaling_of
-from parsecaps.paper.pace import seconds_per_epoch
+from parsecaps.paper.slowdown import seconds_per_epoch
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
 from parsecaps.training.build import build_network

@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from parsecaps.files.writing import make_private_folder, write_text
 from parsecaps.paper.cells import Cell, Measured, Request
 from parsecaps.paper.listing import BUDGETS, Budget, nearest
-from parsecaps.paper.pace import machine
+from parsecaps.paper.slowdown import machine
 from parsecaps.paper.table import Work
 from parsecaps.paper.tables import find_table
 from parsecaps.report.reproduced import Reproduced, markdown

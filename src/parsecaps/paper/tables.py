@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from parsecaps.paper.affnist import AffNIST
-from parsecaps.paper.capsules import Capsules
+from parsecaps.paper.affine_digits import AffNIST
+from parsecaps.paper.capsule_counts import Capsules
 from parsecaps.paper.cells import Log, Request
-from parsecaps.paper.classification import Classification, Redundancy
-from parsecaps.paper.concepts import Concepts
+from parsecaps.paper.concept_figures import Concepts
 from parsecaps.paper.leak import Leak
 from parsecaps.paper.listing import BUDGETS, Listing, nearest
-from parsecaps.paper.pace import machine, seconds_per_epoch
 from parsecaps.paper.price import Price
-from parsecaps.paper.routing import Routing
+from parsecaps.paper.routing_table import Routing
 from parsecaps.paper.skin import Losses, Skin
+from parsecaps.paper.slowdown import machine, seconds_per_epoch
 from parsecaps.paper.table import Table
+from parsecaps.paper.tumours import Classification, Redundancy
 from parsecaps.paper.unnamed import Discovered, Reconstruction
 
 _KINDS: tuple[type[Table], ...] = (

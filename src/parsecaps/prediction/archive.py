@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from filelock import FileLock, Timeout
 
-from parsecaps.data.tables import text_cell
+from parsecaps.data.spreadsheets import text_cell
 from parsecaps.files.writing import write_atomically
 from parsecaps.model import Model
 from parsecaps.prediction.files import ImageFile, LeftOut, Shard, find_shard

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from parsecaps.data.cases import EXTENSIONS
 from parsecaps.data.reading import is_known_format, look_into
-from parsecaps.data.tables import TABLE_SUFFIXES
+from parsecaps.data.spreadsheets import TABLE_SUFFIXES
 from parsecaps.files.writing import visible
 
 _KEPT = 1000  # names of files that are left out

@@ -17,7 +17,7 @@ from parsecaps.rivals.efficientnet import EfficientNetB0, EfficientNetLite0
 from parsecaps.rivals.orthcaps import OrthCaps
 from parsecaps.rivals.protocaps import Attribute, ImageReconstruction, ProtoCaps, Prototype
 from parsecaps.rivals.three_layer import ThreeLayerCaps
-from parsecaps.training.losses import TERMS
+from parsecaps.training.terms import TERMS
 
 for kinds in (
     (ResNet18, EfficientNetLite0, ResNet34, CBM, CEM, CCNN, CoherentCNN, DenseNet121, EfficientNetB0, GoogLeNet, VGG19),

@@ -19,7 +19,7 @@ from parsecaps.functional.concept_losses import (
 from parsecaps.nn.capsules import Axes
 from parsecaps.nn.heads import RATE, Bottleneck, ConceptReadout, PhraseEmbedding
 from parsecaps.rivals.concept_models import ConceptModel
-from parsecaps.training.losses import Loss, Term, TermContext, described, known_concepts, nothing, sum_of
+from parsecaps.training.terms import Loss, Term, TermContext, described, known_concepts, nothing, sum_of
 from parsecaps.types import Batch, Output
 
 GRID = 14  # positions along a side on which maps are compared with phrases, as published

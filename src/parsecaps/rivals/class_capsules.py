@@ -22,7 +22,7 @@ from parsecaps.nn.capsules import Axes, CapsuleLayer, SharedVotes, Votes
 from parsecaps.nn.couplings import Coupling
 from parsecaps.nn.heads import length
 from parsecaps.nn.routing import Messages, Way
-from parsecaps.training.losses import ClassTerm, Loss, Term, TermContext
+from parsecaps.training.terms import ClassTerm, Loss, Term, TermContext
 from parsecaps.types import Batch, Output
 
 LARGEST_DECODED = 128  # pixels: a decoder has a row of weights for each

@@ -14,7 +14,7 @@ from parsecaps.models.cnn import FeatureModel
 from parsecaps.models.pretrained import Presets, PretrainedModel
 from parsecaps.nn.capsules import Axes
 from parsecaps.nn.heads import Bottleneck, ConceptDecision, ConceptReadout, LinearConcepts, LinearReasoning
-from parsecaps.training.losses import (
+from parsecaps.training.terms import (
     Classification,
     Loss,
     Presentation,

@@ -24,7 +24,7 @@ from parsecaps.rivals.class_capsules import (
     coupled_votes,
     pixel_layers,
 )
-from parsecaps.training.losses import Loss, Term, TermContext, known_concepts, nothing
+from parsecaps.training.terms import Loss, Term, TermContext, known_concepts, nothing
 from parsecaps.types import Batch, Output
 
 WARM_UP = 100  # epochs, as published

@@ -9,11 +9,11 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 from starlette.concurrency import run_in_threadpool
 
-from parsecaps.data.kept import KeptFile, kept_file
+from parsecaps.data.deidentify import KeptFile, kept_file
 from parsecaps.serve.documents import Sent, described
 from parsecaps.serve.guard import ProblemError, parsed, too_large
 from parsecaps.serve.review_store import GivenReview, Mark, Review, ReviewStore, digest_of, manifest_text, settle
-from parsecaps.serve.service import Service, told
+from parsecaps.serve.service import Service, redact
 from parsecaps.serve.uploads import Upload, in_time, pieces
 
 _MOST_BYTES = 4 * 10**6  # of a review: 50 marks of 2,000 points
@@ -139,7 +139,7 @@ def _of_each(
             upload.write_out()
             kept = kept_file(upload.path)
         except (OSError, ValueError) as fault:
-            found[-1]["error"] = told(str(fault), upload)
+            found[-1]["error"] = redact(str(fault), upload)
         else:
             found[-1][name] = function(kept)
     return found

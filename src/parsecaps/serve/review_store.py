@@ -25,9 +25,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from parsecaps.data.kept import KeptFile
+from parsecaps.data.deidentify import KeptFile
 from parsecaps.data.sources.manifest import CONCEPT, IN_FOLDER
-from parsecaps.data.tables import NOTE, text_cell
+from parsecaps.data.spreadsheets import NOTE, text_cell
 from parsecaps.files.untrusted import checked
 from parsecaps.files.writing import make_private_file, make_private_folder, write_binary, write_text
 

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 
 from parsecaps import __version__
 from parsecaps.data.cases import DataSet, first_of_patients
-from parsecaps.data.kept import kept_file
+from parsecaps.data.deidentify import kept_file
 from parsecaps.report.case_page import report_shell, view_style
 from parsecaps.report.explanation_document import ExplanationDocument
 from parsecaps.report.pictures import picture_file

@@ -233,7 +233,7 @@ class Service:
                     cases.append(await self._in_turn(explain, model, picture, how, risk))
                     left -= 1
                 except (OSError, ValueError) as error:
-                    errors.append(told(str(error), upload))
+                    errors.append(redact(str(error), upload))
         self.metrics.count_images(len(cases), len(errors))
         return await self._in_turn(document, model, cases, errors, how)
 
@@ -308,7 +308,7 @@ def too_many(upload: Upload, most: int) -> Picture:
     return Picture(upload, ImageFile(upload.path, None, error))
 
 
-def told(error: str, upload: Upload) -> str:
+def redact(error: str, upload: Upload) -> str:
     """An error as its sender may read it: by the name that was sent, and without a library's words about a DICOM.
 
     Those may quote the header, which names a patient.
@@ -322,7 +322,7 @@ def result(picture: Picture, said: dict[str, Any]) -> dict[str, Any]:
     place = {"file": upload.number, "name": upload.name, "frame": picture.image.frame}
     names = {"class": "label", "probabilities": "probabilities", "concepts": "concepts"}
     names |= {"set": "possible", "abstain": "abstain"}
-    return {**place, "error": error and told(error, upload), **{name: said.get(names[name]) for name in names}}
+    return {**place, "error": error and redact(error, upload), **{name: said.get(names[name]) for name in names}}
 
 
 def explain(model: Model, picture: Picture, how: ExplainQuestion, risk: float | None) -> Explanation:

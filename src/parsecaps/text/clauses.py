@@ -12,7 +12,7 @@ from itertools import pairwise
 from operator import or_
 from typing import Literal
 
-from parsecaps.text.pieces import Meaning, Piece, Role
+from parsecaps.text.tokens import Meaning, Piece, Role
 
 Link = Literal["start", "and", "or", "comma"]
 

@@ -12,13 +12,13 @@ from typing import IO, NamedTuple
 
 from parsecaps.data.cases import UNKNOWN
 from parsecaps.data.sources import manifest
-from parsecaps.data.tables import NOTE, text_cell
+from parsecaps.data.spreadsheets import NOTE, text_cell
 from parsecaps.files.writing import write_atomically
 from parsecaps.text.clauses import clauses, stretches
 from parsecaps.text.lexicon import Concept, Lexicon, nearest
+from parsecaps.text.negation import Statement, statements
 from parsecaps.text.phrases import NounPhrase, count_phrases, lexicon_of, noun_phrases
-from parsecaps.text.pieces import PieceReader
-from parsecaps.text.statements import Statement, statements
+from parsecaps.text.tokens import PieceReader
 from parsecaps.types import Grid, silent
 
 EVIDENCE_COLUMNS = ("row", "concept", "value", "start", "end", "text", "reason")

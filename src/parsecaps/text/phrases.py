@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import yaml
 
-from parsecaps.text.pieces import DASHES, Piece, Role, normal, phrases_of
+from parsecaps.text.tokens import DASHES, Piece, Role, normal, phrases_of
 
 _MOST_WORDS = 4  # of a phrase, counted from its noun
 _COLOURS = {
@@ -60,7 +60,7 @@ def noun_phrases(pieces: Sequence[Piece], text: str) -> Iterator[NounPhrase]:
     """The noun phrases of a text in which the lexicon, whose pieces these are, has no word.
 
     >>> from parsecaps.text.lexicon import Lexicon
-    >>> from parsecaps.text.pieces import PieceReader
+    >>> from parsecaps.text.tokens import PieceReader
     >>> text = "Scaly plaque with pearly border and arborizing vessels; its surface is shiny, red and rough."
     >>> [" ".join(each.kinds()) for each in noun_phrases(PieceReader(Lexicon(())).read(text), text)]
     ['scaly plaque', 'pearly border', 'arborizing vessel', 'shiny surface red surface rough surface']

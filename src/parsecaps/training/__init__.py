@@ -2,8 +2,8 @@
 
 from parsecaps.system.signals import TerminatedError
 from parsecaps.training.callbacks import Callbacks, DivergedError, Progress
-from parsecaps.training.losses import TERMS, Loss, Term, TermContext
 from parsecaps.training.objective import Objective
+from parsecaps.training.terms import TERMS, Loss, Term, TermContext
 
 __all__ = [
     "TERMS",

@@ -23,9 +23,9 @@ from parsecaps.models import PretrainedModel, find_model
 from parsecaps.run import Run, preparation_of
 from parsecaps.system.extras import is_installed
 from parsecaps.system.processes import Processes
-from parsecaps.training.losses import Loss, Need, TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.plan import Plan
+from parsecaps.training.terms import Loss, Need, TermContext
 from parsecaps.types import Batch, Output
 
 _CHUNK = 256  # images counted at a time

@@ -16,7 +16,7 @@ from parsecaps.files.untrusted import checked
 from parsecaps.models import PretrainedModel, find_model
 from parsecaps.models.parsecaps import LEAST_IMAGE
 from parsecaps.nn.trunk import NO_TRUNK, TRUNKS, describe_trunk
-from parsecaps.training.losses import find_terms, loss_weight
+from parsecaps.training.terms import find_terms, loss_weight
 
 IMAGE_SIZES = (64, 96, 112, 128, 224)  # of `medical`; the grid of capsules is about the same for all
 TRUNK = "trunk"  # the preset with one, and its setting

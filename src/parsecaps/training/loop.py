@@ -27,11 +27,11 @@ from parsecaps.system.signals import STOPS, StopRequest, signals_ask
 from parsecaps.training.build import build_batches, build_model, build_step, join_processes
 from parsecaps.training.callbacks import Callbacks, DivergedError, Progress
 from parsecaps.training.checkpoint import FORMAT, Position, read_checkpoint, read_position, write_tensors
-from parsecaps.training.losses import Loss
 from parsecaps.training.objective import EpochMeans
 from parsecaps.training.optimizer import Schedule
 from parsecaps.training.plan import Plan
 from parsecaps.training.starting_weights import describe_origin, take_weights
+from parsecaps.training.terms import Loss
 from parsecaps.types import Batch
 
 _DIVERGED = 100.0  # times the usual loss

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from parsecaps.functional.losses import among_own
-from parsecaps.training.losses import TERMS, Classification, Loss, Need, Term, TermContext, find_terms
+from parsecaps.training.terms import TERMS, Classification, Loss, Need, Term, TermContext, find_terms
 from parsecaps.types import Batch, Output
 
 
@@ -19,7 +19,7 @@ class Objective(nn.Module):
     loss. Each loss is a mean over the images that count in it. What is unknown, or what the model does not give, costs
     0. Deviations: `Diversity`, `Consistency` and `Intervention`. Terms may have parameters, which are trained too.
 
-    >>> from parsecaps.training.losses import Classification
+    >>> from parsecaps.training.terms import Classification
     >>> output = Output(logits=torch.tensor([[2.0, 0.0], [0.0, 5.0]]))
     >>> batch = Batch(image=torch.zeros(2, 1, 28, 28), label=torch.tensor([0, -1]))
     >>> objective = Objective([Classification()])

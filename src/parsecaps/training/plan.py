@@ -23,7 +23,7 @@ from parsecaps.data.check import DataCheck, Learned, check_data
 from parsecaps.data.leaks import write_fingerprints
 from parsecaps.data.sources import absolute, open_all
 from parsecaps.data.splits import case_key, describe_parts, divide, row_key, rows_of, write_split
-from parsecaps.data.tables import read_table
+from parsecaps.data.spreadsheets import read_table
 from parsecaps.files.writing import make_private_folder
 from parsecaps.run import CONTENT, Origin, Run, preparation_of
 from parsecaps.system.processes import Processes

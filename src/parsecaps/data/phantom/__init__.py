@@ -7,7 +7,7 @@ import numpy as np
 
 from parsecaps.data.cases import Case, DataSet, read_options
 from parsecaps.data.phantom.checklist import CLASSES, CONCEPTS, Cases, case_table, diagnose, score
-from parsecaps.data.phantom.draw import PhantomBatch, draw
+from parsecaps.data.phantom.drawing import PhantomBatch, draw
 
 __all__ = ["CLASSES", "CONCEPTS", "Cases", "PhantomBatch", "case_table", "diagnose", "draw", "score"]
 

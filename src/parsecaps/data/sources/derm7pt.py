@@ -13,7 +13,7 @@ from parsecaps.data.cases import (
     Split,
     read_skin_concepts,
 )
-from parsecaps.data.tables import CaseList, Table, read_table
+from parsecaps.data.spreadsheets import CaseList, Table, read_table
 from parsecaps.files.writing import Listing
 
 _INDEX_FILES: dict[str, Split] = {"train_indexes.csv": "train", "valid_indexes.csv": "val", "test_indexes.csv": "test"}

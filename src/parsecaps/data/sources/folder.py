@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from parsecaps.data.cases import EXTENSIONS, SPLIT_WORDS, Case, DataSet, Problem, Split
-from parsecaps.data.tables import wrong_spelling
+from parsecaps.data.spreadsheets import wrong_spelling
 
 _JUNK = {"thumbs.db", "desktop.ini", "__macosx"}  # and whatever begins with a point
 

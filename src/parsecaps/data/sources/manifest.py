@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsecaps.data.cases import SPLIT_WORDS, UNKNOWN, Case, DataSet
-from parsecaps.data.tables import TABLE_SUFFIXES, CaseList, Row, read_table, wrong_spelling
+from parsecaps.data.spreadsheets import TABLE_SUFFIXES, CaseList, Row, read_table, wrong_spelling
 from parsecaps.files.writing import Listing
 
 IN_FOLDER = "manifest.csv"  # so called, it speaks for the folder that it lies in

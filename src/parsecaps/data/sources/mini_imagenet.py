@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parsecaps.data.cases import Case, DataSet
-from parsecaps.data.tables import CaseList, read_table
+from parsecaps.data.spreadsheets import CaseList, read_table
 from parsecaps.files.writing import Listing
 
 _TABLES = ("train.csv", "val.csv", "test.csv")

@@ -7,7 +7,7 @@ from pathlib import Path
 from parsecaps.data.cases import SKIN_CLASSES, SKIN_CONCEPTS, Case, DataSet, SkinCriteria, read_skin_concepts
 from parsecaps.data.reader_pool import call_or_name
 from parsecaps.data.sources import derm7pt
-from parsecaps.data.tables import CaseList
+from parsecaps.data.spreadsheets import CaseList
 from parsecaps.files.writing import Listing
 
 TABLES = ("PH2_dataset.xlsx", "PH2_dataset.txt")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from parsecaps.data.cases import SPLITS, Case, DataSet, Problem
-from parsecaps.data.tables import CaseList, read_table
+from parsecaps.data.spreadsheets import CaseList, read_table
 from parsecaps.files.writing import Listing
 
 CLASSES = ("Basophil", "Eosinophil", "Lymphocyte", "Monocyte", "Neutrophil")

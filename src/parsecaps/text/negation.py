@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from parsecaps.text.clauses import SEPARATOR, Clause, Mention
-from parsecaps.text.pieces import Meaning, Piece, Role
+from parsecaps.text.tokens import Meaning, Piece, Role
 
 _LIST_ON = ("and", "or")
 _WEIGHT = ("stated", "negated", "uncertain", "past or condition")

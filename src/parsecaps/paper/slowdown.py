@@ -18,9 +18,9 @@ from parsecaps.paper.listing import BESIDE
 from parsecaps.paper.timing import Effort, best_seconds
 from parsecaps.system.threads import allowed_cores
 from parsecaps.training.build import TrainingStep, build_network
-from parsecaps.training.losses import TermContext
 from parsecaps.training.objective import Objective
 from parsecaps.training.optimizer import Schedule
+from parsecaps.training.terms import TermContext
 from parsecaps.types import Batch, silent
 
 _BATCH = 8

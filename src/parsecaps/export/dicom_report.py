@@ -30,7 +30,7 @@ from pydicom.sr.codedict import codes
 from pydicom.uid import SecondaryCaptureImageStorage, generate_uid
 
 from parsecaps import __version__
-from parsecaps.data.kept import read_dicom_header
+from parsecaps.data.deidentify import read_dicom_header
 from parsecaps.data.preparation import Preparation
 from parsecaps.explain.explanation import Explanation
 from parsecaps.files.writing import make_private_folder, plain_name, remove_empty, write_binary
@@ -66,7 +66,7 @@ _quiet = Lock()
 
 @dataclass(frozen=True)
 class DicomSource:
-    """A DICOM image, or a frame of one, by what its header says (`data.kept`); `frame` counts from 0."""
+    """A DICOM image, or a frame of one, by what its header says (`data.deidentify`); `frame` counts from 0."""
 
     header: Any
     frame: int | None
