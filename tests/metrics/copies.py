@@ -7,7 +7,7 @@ import pytest
 
 from parsecaps.metrics import Metric, Score, Scores, score
 from parsecaps.metrics.bootstrap import interval
-from parsecaps.metrics.metric import Cases
+from parsecaps.metrics.metric import ScoredCases
 from parsecaps.metrics.predictions import Predictions
 
 
@@ -24,7 +24,7 @@ def resampled_copies(predictions: Predictions, resamples: int, seed: int) -> lis
 
 
 def assert_interval_of_copies(
-    score: Score, metric: Metric, cases: Cases, copies: Sequence[float | None], column: int = 0
+    score: Score, metric: Metric, cases: ScoredCases, copies: Sequence[float | None], column: int = 0
 ) -> None:
     """The interval of a score is that which follows from its values in copies."""
     masks = [mask if mask.ndim == 1 else mask[:, column] for mask in metric.counted(cases)]

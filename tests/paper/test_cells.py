@@ -14,26 +14,26 @@ from parsecaps.paper.cells import Cell, Request, Scale
 from parsecaps.paper.needs import share_cases, thin
 from parsecaps.paper.protocol import settle
 from parsecaps.paper.run_table import CellStore, _finish, alone
-from parsecaps.paper.table import Published, Table, Work
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
+from parsecaps.paper.table import PaperTable, Published, Work
+from parsecaps.report.reproduced import Figure, Measure, Reproduced, TableRow, TableSection
 from parsecaps.training.callbacks import Callbacks
 from tests.messages import message, refused
 
 QUIET = Callbacks()
 
 
-class Counting(Table):
+class Counting(PaperTable):
     """A table of numbers that need no training."""
 
     name, title, paper, measures = "numbers", "", "", [Measure("n", "n")]
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         kept = {cell.name: work.kept(cell) for cell in work.cells}
         rows = [
-            Row(name, {"n": Figure(each["n"])} if each else {}, work.failed.get(name, ""))
+            TableRow(name, {"n": Figure(each["n"])} if each else {}, work.failed.get(name, ""))
             for name, each in kept.items()
         ]
-        return [Section("", self.measures, rows)]
+        return [TableSection("", self.measures, rows)]
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         path.write_bytes(b"picture")

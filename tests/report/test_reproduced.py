@@ -6,22 +6,22 @@ import pytest
 from PIL import Image
 
 from parsecaps.metrics import Difference, Score
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section, markdown
+from parsecaps.report.reproduced import Figure, Measure, Reproduced, TableRow, TableSection, markdown
 from parsecaps.report.reproduced_pictures import draw_intervals
 
 ACCURACY = Measure("accuracy", "accuracy")
 ROWS = [
-    Row("Ours", {"accuracy": Figure.of(Score(0.889, 0.8312, 0.934, 400), 99.38)}, by="the authors"),
-    Row(
+    TableRow("Ours", {"accuracy": Figure.of(Score(0.889, 0.8312, 0.934, 400), 99.38)}, by="the authors"),
+    TableRow(
         "Ri|val",
         {"accuracy": Figure.of(Score(0.9, None, None, 400))},
         trained={"epochs": "2"},
         against=Difference(88.9, 90.0, 1.1, -2.0, 4.5, 0.43),
     ),
-    Row("Late", {"accuracy": Figure(published=92.6)}, "missing"),
-    Row("Unbuilt", {"accuracy": Figure(published=68.3)}, "published only: its layers are not known"),
+    TableRow("Late", {"accuracy": Figure(published=92.6)}, "missing"),
+    TableRow("Unbuilt", {"accuracy": Figure(published=68.3)}, "published only: its layers are not known"),
 ]
-TABLE = Reproduced("t", "Title", "Tab. 1", "quick", ["equal"], [Section("All", [ACCURACY], ROWS, "x", "Ours")])
+TABLE = Reproduced("t", "Title", "Tab. 1", "quick", ["equal"], [TableSection("All", [ACCURACY], ROWS, "x", "Ours")])
 
 
 def test_a_row_has_our_figure_the_published_one_and_the_difference() -> None:
@@ -50,7 +50,7 @@ def test_missing_cells_stand_at_the_top() -> None:
 def test_a_terminal_has_no_column_without_content() -> None:
     [table] = TABLE.tables()
     assert list(table.columns) == [*("", "accuracy, %", "95 % interval", "published", "difference", "p, against Ours")]
-    [short] = Reproduced("t", "", "", "", [], [Section("All", [ACCURACY], [Row("a", {})])]).tables()
+    [short] = Reproduced("t", "", "", "", [], [TableSection("All", [ACCURACY], [TableRow("a", {})])]).tables()
     assert len(short.columns) == 2
 
 
@@ -58,7 +58,7 @@ def test_a_picture_has_a_row_for_each_model(tmp_path: Path) -> None:
     heights = []
     for count in (2, 4):
         path = tmp_path / f"{count}.png"
-        draw_intervals(path, [Section("All", [ACCURACY], ROWS[:count])], [ACCURACY], reference="Ours")
+        draw_intervals(path, [TableSection("All", [ACCURACY], ROWS[:count])], [ACCURACY], reference="Ours")
         with Image.open(path) as picture:
             heights.append(picture.height)
             colours = {colour for _, colour in picture.convert("RGB").getcolors(1 << 20)}

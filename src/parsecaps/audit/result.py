@@ -19,7 +19,7 @@ _RANDOM, _EFFECT = "random order", "probability or presence"
 _UNADJUSTED = " With the batch statistics of the ordinary network; parsecaps remember RUN adjusts them."
 
 
-class Column(NamedTuple):
+class MapColumn(NamedTuple):
     """A number that every method has: its title, what it is, its place in an audit, and whether a low one is good."""
 
     title: str
@@ -50,18 +50,18 @@ _GAIN = "how much {} than with regions in random order"
 _RANDOM_WEIGHTS = "rank correlation with the maps of the model after parameter randomisation"
 COLUMNS = {  # by the question that they answer, so that no table is too wide
     "is it where the thing is": (
-        Column("pointing game", _POINTING, "localisation", "pointing"),
-        Column("where needed", _NEEDED, "localisation", "needed"),
-        Column("relevance mass", "share of the map inside the mask", "localisation", "mass"),
-        Column("times share", _RATIO, "localisation", "ratio", number=".2f"),
-        Column("IoU", _IOU, "localisation", "iou"),
+        MapColumn("pointing game", _POINTING, "localisation", "pointing"),
+        MapColumn("where needed", _NEEDED, "localisation", "needed"),
+        MapColumn("relevance mass", "share of the map inside the mask", "localisation", "mass"),
+        MapColumn("times share", _RATIO, "localisation", "ratio", number=".2f"),
+        MapColumn("IoU", _IOU, "localisation", "iou"),
     ),
     "does the decision rest on it": (
-        Column("deletion", f"{_AREA} covered", "faithfulness", "deletion_area", low=True),
-        Column("gain", _GAIN.format("lower"), "faithfulness", "deletion_gain", number="+.3f"),
-        Column("insertion", f"{_AREA} uncovered", "faithfulness", "insertion_area"),
-        Column("gain", _GAIN.format("higher"), "faithfulness", "insertion_gain", number="+.3f"),
-        Column("random weights", _RANDOM_WEIGHTS, "randomised", "spearman", low=True),
+        MapColumn("deletion", f"{_AREA} covered", "faithfulness", "deletion_area", low=True),
+        MapColumn("gain", _GAIN.format("lower"), "faithfulness", "deletion_gain", number="+.3f"),
+        MapColumn("insertion", f"{_AREA} uncovered", "faithfulness", "insertion_area"),
+        MapColumn("gain", _GAIN.format("higher"), "faithfulness", "insertion_gain", number="+.3f"),
+        MapColumn("random weights", _RANDOM_WEIGHTS, "randomised", "spearman", low=True),
     ),
 }
 
@@ -70,7 +70,7 @@ class MethodTable(NamedTuple):
     """Methods side by side: the columns that were measured, and a row for each method; the best of a column is bold."""
 
     question: str
-    columns: list[Column]
+    columns: list[MapColumn]
     rows: dict[str, list[str | Cell]]
 
 
@@ -215,7 +215,7 @@ def couplings_table(title: str, compared: Mapping[str, Comparison]) -> Grid:
     return Grid(title, ("couplings", *(metric.title for metric in metrics)), rows)
 
 
-def _cells(column: Column, scores: Sequence[Score | None]) -> list[str | Cell]:
+def _cells(column: MapColumn, scores: Sequence[Score | None]) -> list[str | Cell]:
     known = {i: each.value for i, each in enumerate(scores) if each is not None and each.value is not None}
     best = (min if column.low else max)(known, key=lambda i: known[i]) if len(known) > 1 else -1
     return ["" if each is None else column.cell(each, bold=i == best) for i, each in enumerate(scores)]

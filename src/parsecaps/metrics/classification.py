@@ -7,13 +7,13 @@ import numpy as np
 from scipy.special import softmax
 
 from parsecaps.metrics.bootstrap import divide, mean_of_defined
-from parsecaps.metrics.metric import Cases, Weighted
+from parsecaps.metrics.metric import ScoredCases, Weighted
 from parsecaps.metrics.predictions import Predictions
 
 ROC_POINTS = 200
 
 
-class Answers(Cases):
+class Answers(ScoredCases):
     """Yes-or-no questions in C columns, as whether an image is of a class: the truth, and what a model says.
 
     Shapes:

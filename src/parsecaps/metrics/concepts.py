@@ -11,7 +11,7 @@ import numpy as np
 
 from parsecaps.metrics.bootstrap import divide, mean_of_defined
 from parsecaps.metrics.classification import Answers, f1, macro
-from parsecaps.metrics.metric import Cases, Weighted
+from parsecaps.metrics.metric import ScoredCases, Weighted
 from parsecaps.metrics.predictions import Predictions
 
 THRESHOLD = 0.5  # a concept counts as seen above this presence
@@ -41,7 +41,7 @@ class Concepts(Answers):
         return np.asarray(self.known.any(1))
 
 
-class Attributes(Cases):
+class Attributes(ScoredCases):
     """All images with the values of their attributes; where the value is not known, an image takes no part.
 
     Shapes:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsecaps.metrics.metric import Cases
+from parsecaps.metrics.metric import ScoredCases
 
 
 class ConformalThreshold(NamedTuple):
@@ -101,7 +101,7 @@ class Sets:
     notes: list[str]
 
 
-class LabelledSets(Cases):
+class LabelledSets(ScoredCases):
     """The prediction sets of the images with a known label; the model abstains from all that are not `single`.
 
     Shapes:

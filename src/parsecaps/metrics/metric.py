@@ -21,14 +21,14 @@ Value = TypeVar("Value")
 Function = Callable[["Weighted"], np.ndarray]  # of cases -> (R,) or (C, R)
 
 
-class Cases:
+class ScoredCases:
     """N cases that some metrics are computed from, each of a patient of its own until `of_patients` says otherwise."""
 
     def __init__(self, count: int) -> None:
         self.group, self.rows = np.arange(count), np.arange(count)
 
     @classmethod
-    def of(cls, predictions: Predictions) -> "Cases | None":
+    def of(cls, predictions: Predictions) -> "ScoredCases | None":
         """Those of a model; None where it has none of this kind."""
         return None
 
@@ -57,7 +57,7 @@ class Weighted:
     Shapes:
         - weights: (N, R), a column for each resample
 
-    >>> cases = Weighted(Cases(3), np.array([[1.0, 2.0], [1.0, 0.0], [1.0, 1.0]]))
+    >>> cases = Weighted(ScoredCases(3), np.array([[1.0, 2.0], [1.0, 0.0], [1.0, 1.0]]))
     >>> cases.mean(np.array([0.0, 3.0, 3.0]))
     array([2., 1.])
     """
@@ -94,7 +94,7 @@ class Weighted:
 def mean_of(values: str, of: str = "counted") -> Callable[[Weighted], np.ndarray]:
     """The metric that is a mean: of what the cases have by this name, over those of a mask: (R,).
 
-    >>> cases = Cases(3)
+    >>> cases = ScoredCases(3)
     >>> cases.right = np.array([True, True, False])
     >>> mean_of("right")(Weighted(cases)).round(3)
     array([0.667])
@@ -115,7 +115,7 @@ class Metric:
     part: Part
     name: str
     title: str
-    cases: type[Cases]
+    cases: type[ScoredCases]
     function: Callable[[Weighted], np.ndarray]
     counted: Callable[[Any], Sequence[np.ndarray]] = lambda cases: (cases.counted,)
     share: bool = False
@@ -176,7 +176,7 @@ def p_equals(p: float | None) -> str:
     return f"p {text}" if text.startswith("<") else f"p = {text}"
 
 
-def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:
+def measure(cases: ScoredCases, metrics: Sequence[Metric], *, resamples: int, seed: int) -> dict[Metric, list[Score]]:
     """The scores of each metric, one for each class, concept or attribute, or one alone; all by the same resamples."""
     functions = [function for metric in metrics for function in (metric.function, metric.noise) if function is not None]
     values, drawn = compute(cases, functions, resamples, seed)
@@ -200,7 +200,7 @@ def measure(cases: Cases, metrics: Sequence[Metric], *, resamples: int, seed: in
 
 
 def compute(
-    cases: Cases, functions: Sequence[Function], resamples: int, seed: int
+    cases: ScoredCases, functions: Sequence[Function], resamples: int, seed: int
 ) -> tuple[dict[Function, np.ndarray], dict[Function, np.ndarray]]:
     """What each function gives for the cases, (C, 1), and for resamples of their patients, (C, R)."""
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsecaps.metrics.metric import Cases
+from parsecaps.metrics.metric import ScoredCases
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.types import Grid
 
 _LISTED = 10  # patients
 
 
-class PatientAnswers(Cases):
+class PatientAnswers(ScoredCases):
     """The labelled images of patients, and whether the answer to all images of the patient is right.
 
     Only the patients with a labelled image are resampled.
@@ -42,7 +42,7 @@ class PatientAnswers(Cases):
         return cls((patient_probabilities(predictions).argmax(1) == label)[rows], group[rows])
 
 
-class OtherViews(Cases):
+class OtherViews(ScoredCases):
     """All images, and the share of changed views of each that get the answer of the image itself.
 
     Shapes:

@@ -15,7 +15,7 @@ from parsecaps.metrics.calibration import ReliabilityBin, reliability_bins
 from parsecaps.metrics.classification import Classification, confusion_matrix, roc_curve
 from parsecaps.metrics.concepts import Attributes, Concepts
 from parsecaps.metrics.conformal import LabelledSets, Sets
-from parsecaps.metrics.metric import Cases, Metric, Part, measure
+from parsecaps.metrics.metric import Metric, Part, ScoredCases, measure
 from parsecaps.metrics.patients import OtherViews, PatientAnswers, PatientErrors, patient_errors
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.metrics.registry import METRICS, score_tables
@@ -253,7 +253,7 @@ def score_sets(
     return found
 
 
-def _measure(cases: Cases, resamples: int, seed: int) -> dict[Metric, list[Score]]:
+def _measure(cases: ScoredCases, resamples: int, seed: int) -> dict[Metric, list[Score]]:
     metrics = [metric for metric in METRICS if metric.cases is type(cases)]
     return measure(cases, metrics, resamples=resamples, seed=seed)
 

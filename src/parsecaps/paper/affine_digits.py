@@ -17,11 +17,11 @@ from parsecaps.metrics import score
 from parsecaps.metrics.predictions import Predictions
 from parsecaps.models import find_model
 from parsecaps.paper.cells import AS_PRINTED, Column, Load, Measured, Request, Scale
-from parsecaps.paper.needs import AFFNIST, MNIST, Cases, find, share_cases
+from parsecaps.paper.needs import AFFNIST, MNIST, TableCases, find, share_cases
 from parsecaps.paper.protocol import BOTH, PREDICTIONS, Protocol, keep_training
-from parsecaps.paper.table import TWO_OPTIMIZERS, Table, Work
+from parsecaps.paper.table import TWO_OPTIMIZERS, PaperTable, Work
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.reproduced import Measure, Section
+from parsecaps.report.reproduced import Measure, TableSection
 from parsecaps.run import Run
 
 CANVAS = 40  # pixels a side
@@ -54,7 +54,7 @@ _VERSIONS = {"quick": 1, "hour": 1, "full": 32}  # of each test digit, where the
 LIKE = "affNIST-like, made from MNIST; not the original affNIST"
 
 
-class AffNIST(Table):
+class AffNIST(PaperTable):
     """Each model on MNIST's test digits, and on changed ones: affNIST, or digits that are changed here."""
 
     name = "affnist"
@@ -82,19 +82,19 @@ class AffNIST(Table):
     def loads(self, request: Request) -> list[Load]:
         return self.protocol.loads(request, self.choose(request), (AFFNIST,), self.fits)
 
-    def sets(self, request: Request) -> list[Cases]:
+    def sets(self, request: Request) -> list[TableCases]:
         digits, original = _data(request)
         path = f"affnist-like:{digits},per_digit={_VERSIONS[request.budget]}"
         cases = share_cases(self.protocol.folder(request), path, open_data(path), self.protocol.scale(request))
         return [replace(cases, beside=original or "")]
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         return [replace(each, title=_tested(work.sets[0])) for each in super().sections(work)]
 
-    def measures_of(self, cases: Cases) -> list[Measure]:
+    def measures_of(self, cases: TableCases) -> list[Measure]:
         return [Measure("affnist", f"{_tested(cases)} accuracy"), Measure("mnist", "MNIST accuracy")]
 
-    def about(self, cases: Cases) -> str:
+    def about(self, cases: TableCases) -> str:
         count = len(cases.rows("train"))
         return f"Trained on {count:,} MNIST digits that are moved by up to 6 px and not changed otherwise"
 
@@ -103,14 +103,14 @@ class AffNIST(Table):
         made_here = [] if work.sets[0].beside else [f"{LIKE}: {changes}. The published figures are of affNIST."]
         return [*made_here, *super().notes(work)]
 
-    def change(self, config: Config, cases: Cases) -> Config:
+    def change(self, config: Config, cases: TableCases) -> Config:
         """The augmentation of all: moves of whole pixels that keep the digit on its canvas."""
         moves, epochs = load_config("affnist-like").augmentation, config.training.epochs
         assert moves is not None
         long = epochs != "auto" and epochs >= 5
         return config.change("augmentation", **moves.model_dump()).change("training", ema=0.999 if long else 0.99)
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         most = self.protocol.scale(request).test
         if not cases.beside:
             changed = predict_cases(run.model, CaseSet(run.data, run.prepared, cases.tested))
@@ -125,7 +125,7 @@ class AffNIST(Table):
         return {**found, **keep_training(run)}
 
 
-def _tested(cases: Cases) -> str:
+def _tested(cases: TableCases) -> str:
     return "affNIST" if cases.beside else "affNIST-like"
 
 

@@ -9,9 +9,9 @@ from parsecaps.models import find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters, summarize
 from parsecaps.paper.cells import AS_PRINTED, Cell, Column, Load, Log, Measured, Request
-from parsecaps.paper.needs import Cases
-from parsecaps.paper.table import Table, Work, published
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
+from parsecaps.paper.needs import TableCases
+from parsecaps.paper.table import PaperTable, Work, published
+from parsecaps.report.reproduced import Figure, Measure, Reproduced, TableRow, TableSection
 from parsecaps.report.reproduced_pictures import draw_layers
 from parsecaps.run import Run
 
@@ -28,7 +28,7 @@ _NO_LAYER = ("top normalisation", "pruning")  # they pass capsules on
 LAYERS = ("primary capsules", "block 1", "block 2", "block 3", "class capsules")
 
 
-class Capsules(Table):
+class Capsules(PaperTable):
     """A section for each model, a row for each of its layers."""
 
     name = "capsules"
@@ -47,22 +47,22 @@ class Capsules(Table):
     def loads(self, request: Request) -> list[Load]:
         return []
 
-    def sets(self, request: Request) -> list[Cases]:
+    def sets(self, request: Request) -> list[TableCases]:
         return []
 
     def grid(
-        self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], log: Log
+        self, request: Request, columns: Sequence[Column], sets: Sequence[TableCases], log: Log
     ) -> dict[tuple[str, str], Cell]:
         return {("", each.name): Cell(f"capsules/{each.name}", partial(_count, each)) for each in columns}
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         return [self._section(work, column, work.grid["", column.name]) for column in work.columns]
 
-    def _section(self, work: Work, column: Column, cell: Cell) -> Section:
+    def _section(self, work: Work, column: Column, cell: Cell) -> TableSection:
         kept, printed = work.kept(cell), dict(zip(LAYERS, _printed(column.published or column.name), strict=False))
         of_types, about, rows = column.kind in _TYPES, "", []
         if kept is None:
-            rows.append(Row(column.name, {}, work.failed.get(cell.name, "missing")))
+            rows.append(TableRow(column.name, {}, work.failed.get(cell.name, "missing")))
         else:
             about = f"{kept['parameters']} parameters, images of {kept['size']} px"
         for layer in () if kept is None else kept["layers"]:
@@ -70,10 +70,10 @@ class Capsules(Table):
             figures = {"n": Figure(layer["n"], published=None if of_types else n), "d": Figure(layer["d"], published=d)}
             if of_types:  # which the paper counts there
                 figures["types"] = Figure(layer["types"], published=n)
-            rows.append(Row(layer["layer"], figures))
+            rows.append(TableRow(layer["layer"], figures))
         if column.kind == "DeepCaps":  # other layers
             about += "; as printed (n | d): " + ", ".join(f"{name} {n} | {d}" for name, (n, d) in printed.items())
-        return Section(column.name, self.measures if of_types else self.measures[1:], rows, about)
+        return TableSection(column.name, self.measures if of_types else self.measures[1:], rows, about)
 
     def draw(self, work: Work, result: Reproduced, path: Path) -> None:
         layers = {

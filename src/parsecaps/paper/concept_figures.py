@@ -20,10 +20,10 @@ from parsecaps.metrics import means
 from parsecaps.metrics.bootstrap import POSITIVE
 from parsecaps.metrics.predictions import group_numbers
 from parsecaps.paper.cells import Column, Load, Measured, Request, Scale
-from parsecaps.paper.needs import PH2, PHANTOM, Cases, Need, find
+from parsecaps.paper.needs import PH2, PHANTOM, Need, TableCases, find
 from parsecaps.paper.protocol import Protocol, keep_scores
 from parsecaps.paper.skin import COLUMNS
-from parsecaps.paper.table import REFERENCE, Table, Work
+from parsecaps.paper.table import REFERENCE, PaperTable, Work
 from parsecaps.report.reproduced import Measure, Reproduced
 from parsecaps.report.reproduced_pictures import Panel, draw_panels
 from parsecaps.run import Run
@@ -34,7 +34,7 @@ _LOCATED = ("pointing", "ratio", "iou")
 _PICTURES = "concepts.npz"
 
 
-class Concepts(Table):
+class ConceptFigures(PaperTable):
     """How well the maps of each network find its concepts, and some of them to look at."""
 
     name = "concepts"
@@ -69,7 +69,7 @@ class Concepts(Table):
     def loads(self, request: Request) -> list[Load]:
         return self.protocol.loads(request, self.choose(request), self._here()[:1], self.fits)
 
-    def sets(self, request: Request) -> Sequence[Cases]:
+    def sets(self, request: Request) -> Sequence[TableCases]:
         return super().sets(request if request.data else replace(request, data=(find(self._here()[0]) or "",)))
 
     def _here(self) -> list[Need]:
@@ -100,7 +100,7 @@ class Concepts(Table):
         ]
         draw_panels(path, rows, heads=heads, sides=["outlined", *found])
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         """Localisation of the concept maps over some test cases, and the pictures of the first."""
         kept = keep_scores(run, cases.tested)
         model, order = run.model, np.random.default_rng(0).permutation(len(cases.tested))

@@ -16,18 +16,18 @@ from parsecaps.data.splits import hold_out
 from parsecaps.metrics import Difference, means
 from parsecaps.metrics.predictions import Predictions, group_numbers
 from parsecaps.paper.cells import Column, Load, Log, Measured, Request, Scale
-from parsecaps.paper.needs import CEMRI, Cases, choose_data, share_cases, thin
+from parsecaps.paper.needs import CEMRI, TableCases, choose_data, share_cases, thin
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
-from parsecaps.paper.table import EQUAL, Table, Work, in_points
+from parsecaps.paper.table import EQUAL, PaperTable, Work, in_points
 from parsecaps.paper.tumours import COLUMNS
-from parsecaps.report.reproduced import Measure, Row, Section
+from parsecaps.report.reproduced import Measure, TableRow, TableSection
 from parsecaps.run import Run
 
 SHARE = 0.2  # of the slices, or of the patients, is tested
 BY_PATIENT, BY_SLICE, TWICE = "by patient", "one draw of slices", "two independent draws"
 
 
-class Leak(Table):
+class LeakTable(PaperTable):
     """A section for each model, a row for each way to divide."""
 
     name = "leak"
@@ -62,7 +62,7 @@ class Leak(Table):
         log(f"{len(both):,} of {len(twice.tested):,} test images of the two draws are training images too")
         return work
 
-    def sets(self, request: Request) -> list[Cases]:
+    def sets(self, request: Request) -> list[TableCases]:
         [(path, data)] = choose_data(request.data[:1], self.needs)
         folder, scale = self.protocol.folder(request), self.protocol.scale(request)
         everyone: Division = ["train"] * len(data)
@@ -73,20 +73,22 @@ class Leak(Table):
             for way, tested, division in divisions(data, some, seed=0)
         ]
 
-    def change(self, config: Config, cases: Cases) -> Config:
+    def change(self, config: Config, cases: TableCases) -> Config:
         return config if _way(cases) == BY_PATIENT else config.change("data", allow_leaks=True)
 
-    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+    def printed(self, work: Work, cases: TableCases, column: Column, key: str) -> float | None:
         return work.printed.figure(_way(cases), key) if "ParseCaps" in (column.name, column.published) else None
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         about = "; ".join(
             f"{_way(cases)}: {len(cases.rows('train')):,} images train, {len(cases.tested):,} are tested"
             for cases in work.sets
         )
-        return [Section(each.name, self.measures, self._rows(work, each), about, BY_PATIENT) for each in work.columns]
+        return [
+            TableSection(each.name, self.measures, self._rows(work, each), about, BY_PATIENT) for each in work.columns
+        ]
 
-    def _rows(self, work: Work, column: Column) -> list[Row]:
+    def _rows(self, work: Work, column: Column) -> list[TableRow]:
         rows = []
         for cases in work.sets:
             way, cell = _way(cases), work.grid[cases.name, column.name]
@@ -101,7 +103,7 @@ class Leak(Table):
     def note(self, column: Column, kept: Measured | None) -> str:
         return "" if kept is None else str(kept["counts"])
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         """The scores on all tested rows; also on those trained on, on others of trained patients, and on the rest."""
         kept = dict(keep_scores(run, cases.tested))
         tested, trained = CaseSet(run.data, run.prepared, cases.tested), set(run.rows("train"))
@@ -118,7 +120,7 @@ class Leak(Table):
         return {**kept, "counts": counts}
 
 
-def _way(cases: Cases) -> str:
+def _way(cases: TableCases) -> str:
     return cases.name.replace("-", " ")
 
 

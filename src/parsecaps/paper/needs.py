@@ -88,7 +88,7 @@ def choose_data(given: Sequence[str], needs: Sequence[Need], *, one_of: bool = F
 
 
 @dataclass(frozen=True)
-class Cases:
+class TableCases:
     """A data set with the split that all models share, the rows `tested`, and the path of data tested `beside` it."""
 
     name: str
@@ -118,7 +118,7 @@ class Cases:
 
 def share_cases(
     folder: Path, path: str, data: DataSet, scale: Scale, *, name: str = "", given: Division | None = None
-) -> Cases:
+) -> TableCases:
     """A data set with the split that all models of a table share, written once below the folder of the protocol.
 
     By patient: the official parts or the author's folds if there are any, else a fifth of the patients is tested; those
@@ -148,7 +148,7 @@ def share_cases(
                 f"{file} divides other cases than this table would; choose another --out, or remove {file.parent}"
             )
         unfinished.replace(file)
-    return Cases(name, absolute(path), data, division, file, size, channels, tuple(rows_of(division, "test")))
+    return TableCases(name, absolute(path), data, division, file, size, channels, tuple(rows_of(division, "test")))
 
 
 def scaling_of(data: DataSet) -> Scaling:

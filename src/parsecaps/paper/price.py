@@ -20,11 +20,11 @@ from parsecaps.metrics.registry import find_metric
 from parsecaps.model import Model
 from parsecaps.models import find_model
 from parsecaps.paper.cells import Column, Measured, Request, Scale
-from parsecaps.paper.needs import CEMRI, Cases, Need, data_name
+from parsecaps.paper.needs import CEMRI, Need, TableCases, data_name
 from parsecaps.paper.protocol import Protocol, keep_scores
-from parsecaps.paper.table import Table, Work
+from parsecaps.paper.table import PaperTable, Work
 from parsecaps.prediction.predict import predict_cases
-from parsecaps.report.reproduced import Figure, Measure, Row, Section
+from parsecaps.report.reproduced import Figure, Measure, TableRow, TableSection
 from parsecaps.run import Run
 
 LINEAR = "linear head"
@@ -78,7 +78,7 @@ class Drawn:
         return Difference.of(other.value, self.value, draws, self.patients, means=self.means)
 
 
-class Price(Table):
+class Price(PaperTable):
     """The means over all data sets and over those with concepts, and a section for each set."""
 
     name = "price"
@@ -149,15 +149,15 @@ class Price(Table):
         most = [each for each in (scale.train, _TRAINED.get(data_name(data))) if each]
         return replace(scale, train=min(most, default=None))
 
-    def change(self, config: Config, cases: Cases) -> Config:
+    def change(self, config: Config, cases: TableCases) -> Config:
         chosen: dict[str, Any] = dict.fromkeys(("mixup", "ema", "keep", "class_balance", "patience"), "auto")
         return config.change("training", **chosen, losses=dict.fromkeys(("consistency", "diversity"), "auto"))
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         kept, tested = keep_scores(run, cases.tested), CaseSet(run.data, run.prepared, cases.tested)
         return {**kept, "pointing": _pointing(run.model, tested), "corrected": _gain_by_correcting(run, tested)}
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         drawn: dict[tuple[str, str], Drawn] = {}
         sections = [self._section(work, number, drawn) for number in range(len(work.sets))]
         named = [cases for cases in work.sets if cases.data.concepts]
@@ -165,7 +165,7 @@ class Price(Table):
         means += [_means(work, drawn, "Mean of the data sets with concepts", named)] if len(named) > 1 else []
         return [*means, *sections]
 
-    def _section(self, work: Work, number: int, drawn: dict[tuple[str, str], Drawn]) -> Section:
+    def _section(self, work: Work, number: int, drawn: dict[tuple[str, str], Drawn]) -> TableSection:
         """The rows of a data set; their AUROCs are entered into `drawn`."""
         cases, rows = work.sets[number], []
         for name, columns in _by_name(work).items():
@@ -182,7 +182,7 @@ class Price(Table):
             linear = drawn.get((cases.name, LINEAR))
             against = None if linear is None or name == LINEAR else auroc.minus(linear)
             rows.append(replace(first, name=name, figures={**figures, _AUROC.name: auroc.figure()}, against=against))
-        return Section(cases.name, self.measures, rows, self.about(cases), self.reference)
+        return TableSection(cases.name, self.measures, rows, self.about(cases), self.reference)
 
 
 def _by_name(work: Work) -> dict[str, list[Column]]:
@@ -193,7 +193,7 @@ def _by_name(work: Work) -> dict[str, list[Column]]:
     return found
 
 
-def _means(work: Work, drawn: dict[tuple[str, str], Drawn], title: str, sets: Sequence[Cases]) -> Section:
+def _means(work: Work, drawn: dict[tuple[str, str], Drawn], title: str, sets: Sequence[TableCases]) -> TableSection:
     """The mean AUROC of each column over data sets, where it is finished on all of them."""
     means = {
         name: Drawn.mean([drawn[cases.name, name] for cases in sets])
@@ -202,14 +202,14 @@ def _means(work: Work, drawn: dict[tuple[str, str], Drawn], title: str, sets: Se
     }
     linear = means.get(LINEAR)
     rows = [
-        Row(
+        TableRow(
             name,
             {_AUROC.name: each.figure()},
             against=None if linear is None or name == LINEAR else each.minus(linear),
         )
         for name, each in means.items()
     ]
-    return Section(title, Price.measures[:1], rows, ", ".join(cases.name for cases in sets), LINEAR)
+    return TableSection(title, Price.measures[:1], rows, ", ".join(cases.name for cases in sets), LINEAR)
 
 
 def _mean_figure(measure: Measure, kept: Sequence[Measured]) -> Figure:

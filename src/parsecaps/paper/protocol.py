@@ -19,7 +19,7 @@ from parsecaps.models import find_model
 from parsecaps.models.summary import count_parameters
 from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale
 from parsecaps.paper.listing import duration, fitting_epochs
-from parsecaps.paper.needs import Cases, Need, scaling_of
+from parsecaps.paper.needs import Need, TableCases, scaling_of
 from parsecaps.paper.slowdown import seconds_per_epoch
 from parsecaps.prediction.predict import predict_cases
 from parsecaps.run import Run
@@ -66,11 +66,11 @@ class Protocol:
         self,
         request: Request,
         columns: Sequence[Column],
-        sets: Sequence[Cases],
+        sets: Sequence[TableCases],
         log: Log,
         *,
-        measure: Callable[[Cases, Run], Measured],
-        change: Callable[[Config, Cases], Config],
+        measure: Callable[[TableCases, Run], Measured],
+        change: Callable[[Config, TableCases], Config],
         fits: Fits,
     ) -> dict[tuple[str, str], Cell]:
         """A cell for each column that fits a set, by the names of both; refused if a model cannot be built."""
@@ -122,7 +122,9 @@ class Protocol:
     def _concepts(self, column: Column, named: int) -> int:
         return named if named and self.concepts and find_model(column.kind).names_concepts else column.unnamed
 
-    def _epochs(self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], fits: Fits, log: Log) -> int:
+    def _epochs(
+        self, request: Request, columns: Sequence[Column], sets: Sequence[TableCases], fits: Fits, log: Log
+    ) -> int:
         """The budget's, or as many as fit into an hour here, settled once for all processes."""
         folder = self.folder(request)
         file = folder / "plan.json"
@@ -139,7 +141,7 @@ class Protocol:
         return int(settle(folder, {"epochs": epochs, "seed": request.seed})["epochs"])
 
     def _configure(
-        self, column: Column, cases: Cases, optimizer: Mapping[str, Any], epochs: int, request: Request
+        self, column: Column, cases: TableCases, optimizer: Mapping[str, Any], epochs: int, request: Request
     ) -> Config:
         training = {**_PLAIN, **optimizer, "epochs": epochs, "batch_size": self.batch, "seed": request.seed, **_EQUAL}
         config = Config()
@@ -159,7 +161,7 @@ class Protocol:
 
 
 def _cell(
-    request: Request, cases: Cases, name: str, configs: Mapping[str, Config], measure: Callable[[Run], Measured]
+    request: Request, cases: TableCases, name: str, configs: Mapping[str, Config], measure: Callable[[Run], Measured]
 ) -> Cell:
     split = str(cases.split_file)
     if len(configs) == 1:

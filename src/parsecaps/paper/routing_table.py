@@ -5,12 +5,12 @@ from pathlib import Path
 
 from parsecaps.config import Config, load_config
 from parsecaps.paper.cells import Cell, Column, Log, Measured, Request, Scale
-from parsecaps.paper.needs import MNIST, Cases
+from parsecaps.paper.needs import MNIST, TableCases
 from parsecaps.paper.protocol import Protocol
 from parsecaps.paper.routing_speed import BATCH_SIZES, WANTED, measure_routings
-from parsecaps.paper.table import Table, Work
+from parsecaps.paper.table import PaperTable, Work
 from parsecaps.paper.timing import QUICK, Effort
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
+from parsecaps.report.reproduced import Figure, Measure, Reproduced, TableRow, TableSection
 from parsecaps.report.reproduced_pictures import draw_speeds
 
 COLUMNS = tuple(
@@ -27,7 +27,7 @@ WORK = (
 )
 
 
-class Routing(Table):
+class RoutingTable(PaperTable):
     """Accuracy from trainings, all else from one run of all routings in turns."""
 
     name = "routing"
@@ -67,13 +67,13 @@ class Routing(Table):
         effort = _EFFORTS[work.request.budget]
         return [Cell(name, lambda run: measure_routings(effort, log=log).as_dict()), *work.grid.values()]
 
-    def change(self, config: Config, cases: Cases) -> Config:
+    def change(self, config: Config, cases: TableCases) -> Config:
         """The changes of CapsNet's own recipe: moves of up to two pixels."""
         changes = load_config("capsnet").augmentation
         assert changes is not None
         return config.change("augmentation", **changes.model_dump())
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         speed = work.kept(work.cells[0])
         more = [] if speed is None else [_ratios(work, speed), _speeds(work, speed), _work(work, speed)]
         return [*super().sections(work), *more]
@@ -90,7 +90,7 @@ class Routing(Table):
         draw_speeds(path, panels)
 
 
-def _ratios(work: Work, speed: Measured) -> Section:
+def _ratios(work: Work, speed: Measured) -> TableSection:
     measures, rows = _timed(digits=2), []
     ratios = {(r["other"], f"{r['scope']} {r['phase']} {r['batch_size']}"): r["ratio"] for r in speed["ratios"]}
     ours = work.printed.figure("SAA", "images_a_second")
@@ -101,22 +101,22 @@ def _ratios(work: Work, speed: Measured) -> Section:
         for key in (each.key for each in measures):
             published = printed if key.startswith("network forward") else None
             figures[key] = Figure(ratios[_routing(column), key], published=published)
-        rows.append(Row(column.name, figures, by=work.printed.by(column.name)))
+        rows.append(TableRow(column.name, figures, by=work.printed.by(column.name)))
     title = "SAA routing: how many times as many images a second as"
-    return Section(title, measures, rows, f"{speed['threads']} threads")
+    return TableSection(title, measures, rows, f"{speed['threads']} threads")
 
 
-def _speeds(work: Work, speed: Measured) -> Section:
+def _speeds(work: Work, speed: Measured) -> TableSection:
     measures, found, rows = _timed(digits=0), _images_a_second(speed), []
     for column in work.columns:
         theirs = work.printed.figure(column.name, "images_a_second")
         note = "" if theirs is None else f"the paper has {theirs:g}, on other machines, at a batch not given"
         figures = {each.key: Figure(found[_routing(column), each.key]) for each in measures}
-        rows.append(Row(column.name, figures, note=note))
-    return Section("Images a second here", measures, rows)
+        rows.append(TableRow(column.name, figures, note=note))
+    return TableSection("Images a second here", measures, rows)
 
 
-def _work(work: Work, speed: Measured) -> Section:
+def _work(work: Work, speed: Measured) -> TableSection:
     costs, rows = {each["routing"]: each for each in speed["costs"]}, []
     for column in work.columns:
         cost = costs[_routing(column)]
@@ -124,8 +124,8 @@ def _work(work: Work, speed: Measured) -> Section:
         note = "" if theirs is None else f"the paper has {theirs / 1e6:,.0f} M, of what is not said"
         in_unit = {each.key: 1e6 if each.unit else 1 for each in WORK}
         figures = {key: Figure(None if cost[key] is None else cost[key] / one) for key, one in in_unit.items()}
-        rows.append(Row(column.name, figures, note=note))
-    return Section("Work for one image, and memory", WORK, rows)
+        rows.append(TableRow(column.name, figures, note=note))
+    return TableSection("Work for one image, and memory", WORK, rows)
 
 
 def _timed(digits: int) -> list[Measure]:

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from parsecaps.paper.cells import AS_PRINTED, Column, Scale
-from parsecaps.paper.needs import DERM7PT, PH2, PH2D7, Cases
+from parsecaps.paper.needs import DERM7PT, PH2, PH2D7, TableCases
 from parsecaps.paper.protocol import BOTH, Protocol
-from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work
+from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, PaperTable, Work
 from parsecaps.report.reproduced import Measure
 
 _BACKBONE = {"backbone": "ResNet18"}  # the same for all that put concepts on features
@@ -42,7 +42,7 @@ MEASURES = (
 )
 
 
-class Skin(Table):
+class Skin(PaperTable):
     """Table 3: PH2, Derm7pt and both together."""
 
     name = "skin"
@@ -56,7 +56,7 @@ class Skin(Table):
     terms = (*EQUAL, TWO_OPTIMIZERS)
     always_printed = True
 
-    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+    def printed(self, work: Work, cases: TableCases, column: Column, key: str) -> float | None:
         return work.printed.figure(column.published or column.name, cases.data.source) if key == "accuracy" else None
 
     def notes(self, work: Work) -> list[str]:
@@ -78,7 +78,7 @@ LOSSES = (
 )
 
 
-class Losses(Table):
+class Losses(PaperTable):
     """Table 5: ParseCaps with losses switched off."""
 
     name = "losses"
@@ -99,5 +99,5 @@ class Losses(Table):
     )
     reference = ALL
 
-    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+    def printed(self, work: Work, cases: TableCases, column: Column, key: str) -> float | None:
         return super().printed(work, cases, column, key) if self.knows(cases.data) else None

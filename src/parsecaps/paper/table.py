@@ -17,9 +17,9 @@ from parsecaps.metrics.bootstrap import few_patients
 from parsecaps.metrics.comparison import match
 from parsecaps.metrics.predictions import Predictions, group_numbers
 from parsecaps.paper.cells import Cell, Column, Load, Log, Measured, Request, Scale, choose_columns
-from parsecaps.paper.needs import Cases, Need, choose_data, share_cases
+from parsecaps.paper.needs import Need, TableCases, choose_data, share_cases
 from parsecaps.paper.protocol import PREDICTIONS, Protocol, keep_scores
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
+from parsecaps.report.reproduced import Figure, Measure, Reproduced, TableRow, TableSection
 from parsecaps.report.reproduced_pictures import draw_intervals
 from parsecaps.run import Run
 
@@ -71,10 +71,10 @@ def published(table: str) -> Published:
 class Work:
     """A table ready to be filled; `printed` are the published figures, none if other data stand in."""
 
-    table: "Table"
+    table: "PaperTable"
     request: Request
     columns: Sequence[Column]
-    sets: Sequence[Cases]
+    sets: Sequence[TableCases]
     grid: Mapping[tuple[str, str], Cell]
     printed: Published
     cells: Sequence[Cell] = ()
@@ -89,7 +89,7 @@ class Work:
             found |= {each.name: each for each in (*cell.after, cell)}
         return list(found.values())
 
-    def by_column(self, cases: Cases | None = None) -> dict[str, Cell]:
+    def by_column(self, cases: TableCases | None = None) -> dict[str, Cell]:
         """The cells of one data set, the first if none is given, by the names of columns."""
         name = (cases or self.sets[0]).name
         return {column: cell for (own, column), cell in self.grid.items() if own == name}
@@ -112,7 +112,7 @@ class Work:
 
     def row(
         self, column: Column, cell: Cell | None, figures: Mapping[str, Figure], *, against: Difference | None = None
-    ) -> Row:
+    ) -> TableRow:
         """The row of a column; one without a figure of ours says why."""
         kept, name = self.kept(cell), column.name
         status = ""
@@ -122,7 +122,7 @@ class Work:
             status = f"failed: {self.failed[cell.name]}" if cell.name in self.failed else "missing"
         trained = {} if kept is None else kept["trained"]
         by = self.printed.by(column.published or name)
-        return Row(name, figures, status, trained, against, by, self.table.note(column, kept))
+        return TableRow(name, figures, status, trained, against, by, self.table.note(column, kept))
 
     def paired(self, cells: Mapping[str, Cell], reference: str = REFERENCE) -> dict[str, Difference]:
         """The differences in accuracy of finished cells to the reference, in points, over the same resamples."""
@@ -137,7 +137,7 @@ class Work:
         return found
 
 
-class Table:
+class PaperTable:
     """One table or figure of the paper (`parsecaps reproduce`), declared by its attributes and what it overrides."""
 
     name: ClassVar[str]
@@ -177,7 +177,7 @@ class Table:
         work = Work(self, request, columns, sets, self.grid(request, columns, sets, log), printed)
         return replace(work, cells=self.cells(work, log))
 
-    def sets(self, request: Request) -> Sequence[Cases]:
+    def sets(self, request: Request) -> Sequence[TableCases]:
         """The data sets that were given or are here, each with its split."""
         if self.one_set and len(request.data) > 1:
             raise ValueError(f"{self.name} takes one data set, and {len(request.data)} were given; give --data once")
@@ -216,7 +216,7 @@ class Table:
         return data.source in {need.name for need in self.needs}
 
     def grid(
-        self, request: Request, columns: Sequence[Column], sets: Sequence[Cases], log: Log
+        self, request: Request, columns: Sequence[Column], sets: Sequence[TableCases], log: Log
     ) -> dict[tuple[str, str], Cell]:
         """The cells by the names of their data set and column."""
         measure = partial(self.measure, request)
@@ -226,11 +226,11 @@ class Table:
         """All cells of the table, in order."""
         return list(work.grid.values())
 
-    def change(self, config: Config, cases: Cases) -> Config:
+    def change(self, config: Config, cases: TableCases) -> Config:
         """The settings of a model, with what is special to the table."""
         return config
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         """What is kept of a trained run."""
         return keep_scores(run, cases.tested)
 
@@ -250,11 +250,11 @@ class Table:
             failed={name.partition("/")[2]: why for name, why in work.failed.items()},
         )
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         """A section for each data set, followed by those of its classes."""
         return [section for cases in work.sets for section in self._sections(work, cases)]
 
-    def _sections(self, work: Work, cases: Cases) -> Iterator[Section]:
+    def _sections(self, work: Work, cases: TableCases) -> Iterator[TableSection]:
         cells = work.by_column(cases)
         tests = work.paired(cells, self.reference) if self.reference else {}
         found = [(column, cell := cells.get(column.name), work.kept(cell)) for column in work.columns]
@@ -263,7 +263,7 @@ class Table:
             for column, cell, kept in found
         ]
         title = cases.name if len(work.sets) > 1 else self.heading
-        yield Section(title, self.measures_of(cases), rows, self.about(cases), self.reference if tests else "")
+        yield TableSection(title, self.measures_of(cases), rows, self.about(cases), self.reference if tests else "")
         for name in cases.data.classes if self.by_class else ():
             rows = []
             for column, cell, kept in found:
@@ -276,17 +276,17 @@ class Table:
                 }
                 if kept is not None or any(each.published for each in figures.values()):
                     rows.append(work.row(column, cell, figures))
-            yield Section(name.capitalize(), self.by_class, rows)
+            yield TableSection(name.capitalize(), self.by_class, rows)
 
-    def measures_of(self, cases: Cases) -> Sequence[Measure]:
+    def measures_of(self, cases: TableCases) -> Sequence[Measure]:
         """What the columns of figures are on a data set."""
         return self.measures
 
-    def about(self, cases: Cases) -> str:
+    def about(self, cases: TableCases) -> str:
         """On which cases the rows of a section were measured."""
         return cases.describe()
 
-    def figures(self, work: Work, cases: Cases, column: Column, kept: Measured | None) -> dict[str, Figure]:
+    def figures(self, work: Work, cases: TableCases, column: Column, kept: Measured | None) -> dict[str, Figure]:
         """Our figures of a column (what its cell keeps, or the scores of those names) beside the published ones."""
         scores = {} if kept is None or "scores" not in kept else Scores.from_dict(kept["scores"]).single
         found = {}
@@ -295,7 +295,7 @@ class Table:
             found[each.key] = figure_of(each, ours, self.printed(work, cases, column, each.key))
         return found
 
-    def printed(self, work: Work, cases: Cases, column: Column, key: str) -> float | None:
+    def printed(self, work: Work, cases: TableCases, column: Column, key: str) -> float | None:
         """The published figure of a column."""
         return work.printed.figure(column.published or column.name, key)
 

@@ -9,25 +9,25 @@ from typing import Any
 from parsecaps.paper.affine_digits import AffNIST
 from parsecaps.paper.capsule_counts import Capsules
 from parsecaps.paper.cells import Log, Request
-from parsecaps.paper.concept_figures import Concepts
-from parsecaps.paper.leak import Leak
+from parsecaps.paper.concept_figures import ConceptFigures
+from parsecaps.paper.leak import LeakTable
 from parsecaps.paper.listing import BUDGETS, Listing, nearest
 from parsecaps.paper.price import Price
-from parsecaps.paper.routing_table import Routing
+from parsecaps.paper.routing_table import RoutingTable
 from parsecaps.paper.skin import Losses, Skin
 from parsecaps.paper.slowdown import machine, seconds_per_epoch
-from parsecaps.paper.table import Table
-from parsecaps.paper.tumours import Classification, Redundancy
-from parsecaps.paper.unnamed import Discovered, Reconstruction
+from parsecaps.paper.table import PaperTable
+from parsecaps.paper.tumours import Redundancy, TumourTable
+from parsecaps.paper.unnamed import Discovered, ReconstructionTable
 
-_KINDS: tuple[type[Table], ...] = (
-    *(Classification, Skin, Capsules, Losses, AffNIST, Routing),
-    *(Redundancy, Concepts, Discovered, Reconstruction, Leak, Price),
+_KINDS: tuple[type[PaperTable], ...] = (
+    *(TumourTable, Skin, Capsules, Losses, AffNIST, RoutingTable),
+    *(Redundancy, ConceptFigures, Discovered, ReconstructionTable, LeakTable, Price),
 )
-TABLES: dict[str, Table] = {kind.name: kind() for kind in _KINDS}
+TABLES: dict[str, PaperTable] = {kind.name: kind() for kind in _KINDS}
 
 
-def find_table(name: str) -> Table:
+def find_table(name: str) -> PaperTable:
     """A table by its name; an unknown one is refused with the nearest."""
     if name not in TABLES:
         raise ValueError(f"there is no table {name!r}; {nearest(name, list(TABLES))}")
@@ -40,7 +40,7 @@ def measure_listing(name: str | None, models: Sequence[str], log: Log) -> Listin
     return {"machine": machine(), "tables": {own: _listed(table, models, log) for own, table in chosen.items()}}
 
 
-def _listed(table: Table, models: Sequence[str], log: Log) -> dict[str, Any]:
+def _listed(table: PaperTable, models: Sequence[str], log: Log) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for wanted in models or [each.name for each in table.columns if each.kind]:
         costs: dict[str, Any] = {}

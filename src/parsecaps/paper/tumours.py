@@ -11,9 +11,9 @@ from parsecaps.metrics import means
 from parsecaps.metrics.bootstrap import SIGNED_SHARE
 from parsecaps.metrics.predictions import group_numbers
 from parsecaps.paper.cells import AS_PRINTED, Column, Measured, Request, Scale
-from parsecaps.paper.needs import CEMRI, Cases
+from parsecaps.paper.needs import CEMRI, TableCases
 from parsecaps.paper.protocol import BOTH, Protocol, keep_training
-from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, Table, Work, figure_of
+from parsecaps.paper.table import EQUAL, TWO_OPTIMIZERS, PaperTable, Work, figure_of
 from parsecaps.report.reproduced import Figure, Measure, Reproduced
 from parsecaps.report.reproduced_pictures import draw_curves_of
 from parsecaps.run import Run
@@ -58,7 +58,7 @@ BY_CLASS = (
 )
 
 
-class Classification(Table):
+class TumourTable(PaperTable):
     """Tables 1, 2 and A."""
 
     name = "classification"
@@ -79,7 +79,7 @@ _LAYERS = {"primary": "primary capsules", "top": "top capsules below the classes
 _FAIR = 784  # primary capsules of ParseCaps at 112 px, and here of the others that can have as many
 
 
-class Redundancy(Table):
+class Redundancy(PaperTable):
     """The supplement's figure: curves of similarities and their means, of networks with as many primary capsules."""
 
     name = "redundancy"
@@ -114,7 +114,7 @@ class Redundancy(Table):
     )
     remarks = ("The paper prints the curves as a picture, without numbers; it says that ParseCaps is furthest left.",)
 
-    def figures(self, work: Work, cases: Cases, column: Column, kept: Measured | None) -> dict[str, Figure]:
+    def figures(self, work: Work, cases: TableCases, column: Column, kept: Measured | None) -> dict[str, Figure]:
         return {each.key: figure_of(each, None if kept is None else kept[each.key]["mean"]) for each in self.measures}
 
     def note(self, column: Column, kept: Measured | None) -> str:
@@ -134,7 +134,7 @@ class Redundancy(Table):
         }
         draw_curves_of(path, panels, below="mean similarity to the others", beside="share of capsules, %")
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         """The histograms of the primary layer and of the last one below the heads, and their means over patients."""
         tested = CaseSet(run.data, run.prepared, cases.tested)
         tested = tested.subset(np.unique(np.linspace(0, len(tested) - 1, _IMAGES).astype(int)))

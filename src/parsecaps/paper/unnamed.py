@@ -22,10 +22,10 @@ from parsecaps.models import all_models, find_model
 from parsecaps.models.pretrained import PretrainedModel
 from parsecaps.models.summary import count_parameters
 from parsecaps.paper.cells import AS_PRINTED, Cell, Column, Log, Measured, Request, Scale
-from parsecaps.paper.needs import CEMRI, Cases
+from parsecaps.paper.needs import CEMRI, TableCases
 from parsecaps.paper.protocol import Protocol, keep_scores
-from parsecaps.paper.table import EQUAL, Table, Work
-from parsecaps.report.reproduced import Figure, Measure, Reproduced, Row, Section
+from parsecaps.paper.table import EQUAL, PaperTable, Work
+from parsecaps.report.reproduced import Figure, Measure, Reproduced, TableRow, TableSection
 from parsecaps.report.reproduced_pictures import Panel, draw_panels
 from parsecaps.run import Run
 
@@ -36,7 +36,7 @@ _WEIGHT = {"losses": {"reconstruction": 0.005}}
 _PROTOTYPES, _PICTURES, _DRAWN = "prototypes.npz", "drawn.npz", 8
 
 
-class Discovered(Table):
+class Discovered(PaperTable):
     """A row for each concept of the first of two networks, which differ in their seeds."""
 
     name = "discovery"
@@ -92,20 +92,20 @@ class Discovered(Table):
         look = Cell(name, partial(_look, folders, by_activation=printed), after=runs)
         return [*runs, look]
 
-    def sections(self, work: Work) -> list[Section]:
+    def sections(self, work: Work) -> list[TableSection]:
         look = work.cells[-1]
         found = work.kept(look)
         if found is None:
-            rows = [Row("concepts", {}, work.failed.get(look.name, "missing"))]
+            rows = [TableRow("concepts", {}, work.failed.get(look.name, "missing"))]
         else:
             rows = [_row(each) for each in found["concepts"]]
-        sections = [Section("Concepts", self.measures, rows, work.sets[0].describe())]
+        sections = [TableSection("Concepts", self.measures, rows, work.sets[0].describe())]
         trained = []
         for name, (_, kept) in work.finished().items():
             accuracy = Figure(100 * kept["scores"]["overall"]["accuracy"]["value"])
-            trained.append(Row(name, {"accuracy": accuracy}, trained=kept["trained"]))
+            trained.append(TableRow(name, {"accuracy": accuracy}, trained=kept["trained"]))
         if trained:
-            sections.append(Section("Networks", (Measure("accuracy", "accuracy"),), trained))
+            sections.append(TableSection("Networks", (Measure("accuracy", "accuracy"),), trained))
         return sections
 
     def notes(self, work: Work) -> list[str]:
@@ -129,12 +129,12 @@ class Discovered(Table):
         draw_panels(path, rows, sides=sides)
 
 
-def _row(concept: Mapping[str, Any]) -> Row:
+def _row(concept: Mapping[str, Any]) -> TableRow:
     figures = {key: Figure(concept.get(key)) for key in ("found_again", "chance", "class_chance", "std", "activated")}
     shares = {"purity": ("purity", "share"), "purity_chance": ("purity", "chance")}
     for key, (of, name) in {**shares, "inside": ("overlap", "inside"), "share": ("overlap", "share")}.items():
         figures[key] = Figure(None if concept[of] is None else 100 * concept[of][name])
-    return Row(concept["name"], figures, note="hardly varies" if concept["dead"] else "")
+    return TableRow(concept["name"], figures, note="hardly varies" if concept["dead"] else "")
 
 
 def _look(folders: Sequence[Path], run: Run, *, by_activation: bool) -> Measured:
@@ -157,7 +157,7 @@ def _look(folders: Sequence[Path], run: Run, *, by_activation: bool) -> Measured
     return {**kept, "run": folders[0].name, "others": [each.name for each in folders[1:]]}
 
 
-class Reconstruction(Table):
+class ReconstructionTable(PaperTable):
     """The supplement's table: a row for each weight of the loss, and test images with what was drawn of them."""
 
     name = "reconstruction"
@@ -195,7 +195,7 @@ class Reconstruction(Table):
             rows += [[Panel(each) for each in arrays["drawn"]] for arrays in drawn.values()]
             draw_panels(path, rows, sides=["test image", *drawn])
 
-    def measure(self, request: Request, cases: Cases, run: Run) -> Measured:
+    def measure(self, request: Request, cases: TableCases, run: Run) -> Measured:
         """Scores, and the squared error of the decoder's pictures where there is a decoder."""
         kept, model = keep_scores(run, cases.tested), run.model.network
         parameters = sum(count_parameters(model))

@@ -74,7 +74,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """One model, or one variant of it. `status` is blank for a measured one, else says why there is no figure of ours.
 
     `trained` is what it was trained with, by heading. `against` is the paired difference to the row of reference, in
@@ -94,14 +94,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Section:
+class TableSection:
     """Rows that were measured on the same cases. `about` says on which; `reference` is the row that others are tested
     against, by the first of the `measures`.
     """
 
     title: str
     measures: Sequence[Measure]
-    rows: Sequence[Row]
+    rows: Sequence[TableRow]
     about: str = ""
     reference: str = ""
 
@@ -115,7 +115,7 @@ class Reproduced:
     paper: str
     budget: str
     protocol: Sequence[str]
-    sections: Sequence[Section]
+    sections: Sequence[TableSection]
     notes: Sequence[str] = ()
     remarks: Sequence[str] = ()
     missing: Sequence[str] = ()
@@ -148,7 +148,7 @@ def markdown(table: Reproduced) -> str:
     return page.rstrip("\n") + "\n"
 
 
-def _terminal_row(measure: Measure, row: Row) -> list[str]:
+def _terminal_row(measure: Measure, row: TableRow) -> list[str]:
     figure = row.figure(measure)
     p_value = NOTHING if row.against is None or row.against.p_value is None else f"{row.against.p_value:.3f}"
     value = measure.number(figure.value) if not row.status else row.status.partition(":")[0]
@@ -156,7 +156,7 @@ def _terminal_row(measure: Measure, row: Row) -> list[str]:
     return [row.name, value, interval, printed, measure.number(figure.difference, "+"), p_value]
 
 
-def _grid(section: Section) -> Grid:
+def _grid(section: TableSection) -> Grid:
     first, measures = section.measures[0], section.measures
     printed = any(row.figure(each).published is not None for row in section.rows for each in measures)
     columns = [each.heading + ": ours / published / difference" * printed for each in measures]

@@ -12,7 +12,7 @@ import torch
 
 from parsecaps.files.writing import write_binary
 from parsecaps.report.pictures import overlay_picture
-from parsecaps.report.reproduced import Figure, Measure, Section
+from parsecaps.report.reproduced import Figure, Measure, TableSection
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,7 @@ _OUTLINE = "#22d3ee"
 
 
 def draw_intervals(
-    path: Path, sections: Sequence[Section], measures: Sequence[Measure], *, reference: str = ""
+    path: Path, sections: Sequence[TableSection], measures: Sequence[Measure], *, reference: str = ""
 ) -> None:
     """A row for each model: our figure with its 95 % interval as a dot, the published one as a diamond.
 
@@ -50,7 +50,7 @@ def draw_intervals(
             axes.set_title(f"{section.title}: {measure.title}" if len(sections) > 1 else "", loc="left")
 
 
-def _dots(axes: "Axes", section: Section, order: Measure, measure: Measure, reference: str) -> None:
+def _dots(axes: "Axes", section: TableSection, order: Measure, measure: Measure, reference: str) -> None:
     rows = sorted(section.rows, key=lambda row: _rank(row.figure(order)))
     for y, row in enumerate(rows):
         figure = row.figure(measure)
