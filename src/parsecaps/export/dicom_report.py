@@ -202,7 +202,7 @@ def write_dicom(model: Model, explanations: Sequence[Explanation], folder: Path)
 
 
 class _Series:
-    """The new series: for each series of the source one of reports, one of pictures, and one for each kind of map."""
+    """The new series per source series: one of reports, one of pictures, and one for each kind of map."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, ...], tuple[str, int, Iterator[int]]] = {}

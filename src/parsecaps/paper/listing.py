@@ -59,7 +59,7 @@ def describe(
 
 
 def find_folder(name: str, folder: str = "") -> str | None:
-    """Where a source is, by the variable `PARSECAPS_DATA`; None where it is not. Two may be found one by one."""
+    """Find a source below the folder `PARSECAPS_DATA`, a joint one by its two parts; None if it is missing."""
     source = SOURCES[name]
     if not source.needs_path:
         return f"{name}:n=2000,size=64"

@@ -166,7 +166,7 @@ class Price(PaperTable):
         return [*means, *sections]
 
     def _section(self, work: Work, number: int, drawn: dict[tuple[str, str], Drawn]) -> TableSection:
-        """The rows of a data set; their AUROCs are entered into `drawn`."""
+        """Return the rows of a data set, and add their AUROCs to `drawn`."""
         cases, rows = work.sets[number], []
         for name, columns in _by_name(work).items():
             cells = [work.grid.get((cases.name, column.name)) for column in columns]

@@ -60,7 +60,7 @@ def seconds_per_image(load: Load, log: Log = silent) -> float:
 
 
 def seconds_per_epoch(loads: Sequence[Load], log: Log = silent) -> float:
-    """Seconds for an epoch of each."""
+    """Return the seconds that an epoch of each takes."""
     return sum(BESIDE * load.images * seconds_per_image(load, log) for load in loads)
 
 

@@ -226,7 +226,7 @@ def _finished(path: Path) -> Iterator[tuple[str, int | None]]:
 
 
 def part_file(out: Path, shard: Shard) -> Path:
-    """Where a process writes its part of a table.
+    """Return the path to which a process writes its part of a table.
 
     >>> part_file(Path("answers.csv"), Shard(0, 2)).name
     'answers.csv.part-1-of-2.jsonl'

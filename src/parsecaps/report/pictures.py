@@ -87,7 +87,7 @@ def picture_file(picture: Image.Image, quality: int | None = None) -> bytes:
 
 
 def base85_text(file: bytes) -> str:
-    """Bytes as text for an HTML script: base 85, a twentieth shorter than base 64, without the signs of HTML.
+    """Encode bytes in base 85 without characters that HTML treats specially; 6 % shorter than base 64.
 
     >>> base85_text(b"abcde")
     'VPa!sWd'

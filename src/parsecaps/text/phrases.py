@@ -1,4 +1,4 @@
-"""Noun phrases (a noun and its adjectives), of which the paper makes its concepts, and a lexicon of the frequent ones.
+"""Noun phrases (a noun and its adjectives), the source of the paper's concepts, and a lexicon of the frequent ones.
 
 There is no statistical tagger: a phrase is a run of words that are no cues (`pieces`), its last word the noun. An
 adjective after its noun ("the border is pearly", "border: irregular") is told by its shape.
@@ -155,7 +155,7 @@ def _runs(pieces: Sequence[Piece], text: str) -> Iterator[tuple[list[str], int, 
 
 
 def _phrase(words: Sequence[str]) -> NounPhrase:
-    """The last word is the noun, except in "border irregular"."""
+    """Take the last word as the noun, unless the adjective comes last ("border irregular")."""
     *others, last = words
     if others and _is_adjective(last) and not _is_adjective(others[-1]):
         *others, last = [last, *others]

@@ -192,7 +192,7 @@ def _launch(fabric: Fabric) -> None:
 
 
 def _end_group() -> None:
-    """End the threads of the process group before Python ends: one that still frees a tensor would abort then."""
+    """Shut down the process group before Python exits: a thread that still frees a tensor then would abort."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         gc.collect()  # what is left of a wrapped model holds the group
         torch.distributed.destroy_process_group()

@@ -40,7 +40,7 @@ class Lesion(NamedTuple):
 
 
 def border(c: Floats, s: Floats, radius: Floats, cosines: Floats, sines: Floats) -> Floats:
-    """(N, ...) -> (N, ...): the radius of an outline in the direction whose cosine and sine are `c` and `s`."""
+    """The radius of an outline in the direction with cosine `c` and sine `s`: (N, ...) -> (N, ...)."""
     shape = (-1,) + (1,) * (c.ndim - 1)
     previous_c, previous_s, c_k, s_k = c, s, c * c - s * s, 2 * c * s
     total = np.ones_like(c)

@@ -233,7 +233,7 @@ def veil(canvas: Canvas, random: Randomness, on: Lesion) -> tuple[Floats, Floats
     return opacity, colour.astype(np.float32), opacity > 0.1
 
 
-# By concept: each gives the brown pigment to add, some blue as well, and the pixels of the structure.
+# By concept: each returns the brown pigment to add (some also blue) and the pixels of the structure.
 STRUCTURES: dict[str, Callable[[Canvas, Randomness, Lesion], tuple[np.ndarray, ...]]] = {
     "typical pigment network": typical_network,
     "atypical pigment network": atypical_network,
